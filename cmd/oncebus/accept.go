@@ -53,8 +53,8 @@ func (o *acceptOptions) runCommand(ctx context.Context, _ []string, p cli.Proces
 	return withDecider(ctx, "accept", o.routesFile, p, func(d *front.Decider) error { return o.run(ctx, d, decision, p) })
 }
 
-// withDecider reads the settings, connects, and does what the command with that name does. It
-// returns the exit code.
+// withDecider reads the settings, connects to Kafka, calls do, and returns the exit code. name is the name of
+// the command, for error messages.
 func withDecider(ctx context.Context, name, routesFile string, p cli.Process, do func(*front.Decider) error) int {
 	s, routes, err := settings.Load(p.Environ, routesFile)
 	if err != nil {
@@ -90,7 +90,7 @@ func (o *acceptOptions) define(fs *pflag.FlagSet) {
 	cli.OutputFlag(fs, &o.asJSON)
 }
 
-// decision returns the decision of the options; the zero value to list.
+// decision returns the decision that the options describe; the zero value means that accept only lists.
 func (o *acceptOptions) decision() (app.Acceptance, error) {
 	decision := app.Acceptance{Unique: o.unsure == "unique", Why: o.why, By: operatorName()}
 	chosen, targets := 0, 0
@@ -165,7 +165,7 @@ func (o *acceptOptions) run(ctx context.Context, d *front.Decider, decision app.
 	return nil
 }
 
-// report prints what was decided, unless err is not nil.
+// report prints what was decided; if err is not nil, it prints nothing and returns err.
 func (o *acceptOptions) report(p cli.Process, err error, what, name, text string) error {
 	switch {
 	case err != nil:
@@ -177,7 +177,7 @@ func (o *acceptOptions) report(p cli.Process, err error, what, name, text string
 	return nil
 }
 
-// list prints what waits for a decision.
+// list prints the partitions that wait for a decision.
 func (o *acceptOptions) list(ctx context.Context, d *front.Decider, p cli.Process) error {
 	refusals, err := d.Refusals(ctx)
 	if err != nil {
@@ -207,8 +207,8 @@ func writeRefusals(p cli.Process, refusals []app.Refusal, asJSON bool) error {
 	return nil
 }
 
-// operatorName returns the name of the user who runs the command, for people who read what
-// it wrote; "" if the system does not tell.
+// operatorName returns the name of the user who runs the command, for people who later read what the command
+// wrote; "" if the system does not know the name.
 func operatorName() string {
 	by, err := user.Current()
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"oncebus/cmd/oncebus/page"
 )
 
-// Limits of the admin server, so that no client occupies a connection or a
-// goroutine for long. A scrape of many partitions fits the write limit.
+// Limits of the admin server, so that no client occupies a connection or a goroutine for long. Within the write
+// limit, a scrape can transfer the metrics of many partitions.
 const (
 	httpHeaderTimeout = 5 * time.Second
 	httpReadTimeout   = 10 * time.Second
@@ -39,17 +39,17 @@ func newRegistry() *prometheus.Registry {
 	return reg
 }
 
-// registerBuild exports what the binary was built from.
+// registerBuild exports what the binary was built from, as a metric.
 func registerBuild(reg prometheus.Registerer) {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "oncebus_build_info",
 		Help:        "Always 1, with the build in its labels. Processes that differ for longer than a rolling update takes were left out of it.",
 		ConstLabels: prometheus.Labels{"version": version(), "commit": commit(), "go": runtime.Version()}}, func() float64 { return 1 }))
 }
 
-// runtimeMetrics matches what the Go runtime measures in addition to the collector's own
-// choice: how long goroutines wait for a processor, how long the garbage collector stops
-// all of them and how much CPU it takes, and how long they wait for mutexes. Its other
-// hundred say nothing that an operator could act on.
+// runtimeMetrics matches the metrics of the Go runtime that we export in addition to the collector's own
+// choice: how long goroutines wait to be scheduled, how long the garbage collector stops all goroutines, how
+// much CPU it takes, and how long goroutines wait for mutexes. The runtime's other hundred metrics tell an
+// operator nothing to act on.
 var runtimeMetrics = regexp.MustCompile(`^/(sched/(latencies|pauses/total/gc):seconds|cpu/classes/gc/total:cpu-seconds|sync/mutex/wait/total:seconds)$`)
 
 // registerRuntime exports the metrics of the Go runtime and the process.
@@ -64,10 +64,10 @@ func registerRuntime(reg prometheus.Registerer) {
 //	/metrics  the metrics, in the Prometheus text format
 //	/healthz  200 while the process responds
 //	/readyz   200 when ready returns nil, else 503 and its error
-//	/state    the result of state, as JSON; of a brief one without ?keys=tasks
+//	/state    the result of state, as JSON; state gets brief unless the query has ?keys=tasks
 //	/         the live page, with /live and /snapshot, unless live is nil
 //
-// protect is wrapped around what holds figures.
+// protect wraps the handlers that show figures.
 func newHandler(metrics *prometheus.Registry, ready func() error, state func(brief bool) any, live *page.Page, protect func(http.Handler) http.Handler, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	if live != nil {
@@ -107,14 +107,13 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, text+"\n") // fails only if the client disconnected
 }
 
-// httpServer is a server and the goroutine it serves on.
+// httpServer is a server together with the goroutine that it serves on.
 type httpServer struct {
 	server *http.Server
 	ended  chan struct{}
 }
 
-// serveHTTP serves handler on listener until stop. It calls failed if the server
-// ends before.
+// serveHTTP serves handler on listener until stop is called. It calls failed if the server ends before that.
 func serveHTTP(listener net.Listener, handler http.Handler, log *slog.Logger, failed func(error)) *httpServer {
 	h := &httpServer{
 		server: &http.Server{
@@ -137,8 +136,8 @@ func serveHTTP(listener net.Listener, handler http.Handler, log *slog.Logger, fa
 	return h
 }
 
-// stop waits httpStopTimeout for open requests and then closes their connections.
-// It ignores that ctx is done, which is often the reason to stop.
+// stop waits at most httpStopTimeout for open requests and then closes their connections. It ignores that ctx
+// is done, because ctx is often done already when a process stops.
 func (h *httpServer) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpStopTimeout)
 	defer cancel()

@@ -52,7 +52,7 @@ type auditOptions struct {
 	json            bool
 }
 
-// keysMaxDefault is how many keys an audit holds in memory: some 350 MB.
+// keysMaxDefault is how many keys an audit holds in memory by default; they need some 350 MB.
 const keysMaxDefault = 5_000_000
 
 // auditCommand is 'oncebus audit'.
@@ -111,7 +111,7 @@ func (o *auditOptions) run(ctx context.Context, _ []string, p cli.Process) int {
 	if err := w.readRules(s); err != nil {
 		return fail(p, "audit", cli.ExitWrong, err)
 	}
-	// Go would let the heap double, and with it the memory of the keys.
+	// By default Go lets the heap double, which would double the memory of the keys.
 	bounded, stop := context.WithCancel(ctx)
 	var heap sync.WaitGroup
 	heap.Go(func() { boundHeap(bounded, p.Environ) })
@@ -139,7 +139,7 @@ func (o *auditOptions) run(ctx context.Context, _ []string, p cli.Process) int {
 	return cli.ExitStopped
 }
 
-// check returns the first mistake in the flags, and the span that they select.
+// check returns the first mistake in the flags, and the span of time that they select.
 func (o *auditOptions) check(now time.Time) (span audit.Span, err error) {
 	if o.since != "" {
 		if o.from != "" {
@@ -180,7 +180,7 @@ func (o *auditOptions) check(now time.Time) (span audit.Span, err error) {
 	return span, nil
 }
 
-// auditWork is an audit with its rules.
+// auditWork is an audit together with the rules that it tries.
 type auditWork struct {
 	*auditOptions
 
@@ -189,11 +189,11 @@ type auditWork struct {
 	rules   []*audit.Rule
 	source  audit.Source
 	ignored []string
-	content *audit.Rule // nil: payloads are compared by their bytes
+	content *audit.Rule // compares payloads; nil: payloads are compared byte by byte
 	schemas *registry.Registry
 }
 
-// readRules reads the rules of the command line, of which it names every mistake.
+// readRules reads the rules of the command line. Its error names every mistake.
 func (w *auditWork) readRules(s settings.Settings) error {
 	format, err := formatNamed(w.format)
 	if err != nil {
@@ -230,14 +230,14 @@ func (w *auditWork) readRules(s settings.Settings) error {
 		errs = append(errs, err)
 		w.rules = append(w.rules, r)
 	}
-	if len(w.keys) == 0 && len(w.rules) == 0 { // the other options may have mistakes, too
+	if len(w.keys) == 0 && len(w.rules) == 0 { // there is no rule, but the other options may have mistakes too
 		_, err := audit.NewRule("raw", w.source)
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, w.compare())...)
 }
 
-// formatNamed returns the format of --format; "" is JSON.
+// formatNamed returns the format that --format names; "" means JSON.
 func formatNamed(name string) (f rules.RecordFormat, err error) {
 	if name == "" {
 		return f, nil
@@ -250,7 +250,7 @@ func formatNamed(name string) (f rules.RecordFormat, err error) {
 	return f, nil
 }
 
-// sourceOf returns what further rules share with a route.
+// sourceOf returns what the rules of the command line take over from a route.
 func sourceOf(r *rules.Route, topics []string) audit.Source {
 	s := audit.Source{Topics: topics, Secret: r.Secret, Format: r.FormatOf(topics[0])}
 	if r.Time != nil {
@@ -259,7 +259,7 @@ func sourceOf(r *rules.Route, topics []string) audit.Source {
 	return s
 }
 
-// compare makes the rule by which payloads are compared.
+// compare makes the rule with which payloads are compared.
 func (w *auditWork) compare() (err error) {
 	if len(w.ignored) == 0 {
 		return nil
@@ -271,7 +271,7 @@ func (w *auditWork) compare() (err error) {
 	return nil
 }
 
-// read connects and audits.
+// read connects to Kafka and does the audit.
 func (w *auditWork) read(ctx context.Context, cfg app.Config, span audit.Span, log *slog.Logger) (*shownAudit, error) {
 	l, err := audit.Open(ctx, cfg, w.topics, span, log)
 	if err != nil {
@@ -304,7 +304,7 @@ func (w *auditWork) read(ctx context.Context, cfg app.Config, span audit.Span, l
 	return w.show(a), nil
 }
 
-// addSuggested adds the rules that the first records suggest.
+// addSuggested adds the rules that audit.Suggest derives from the first records.
 func (w *auditWork) addSuggested(ctx context.Context, l *audit.Log) error {
 	candidates, volatile, err := audit.Suggest(ctx, l)
 	if err != nil {
@@ -322,7 +322,7 @@ func (w *auditWork) addSuggested(ctx context.Context, l *audit.Log) error {
 		}
 		r, err := audit.NewRule(text, w.source)
 		if err != nil {
-			continue // a field whose name is no path of a rule
+			continue // the name of the field cannot be a path in a rule
 		}
 		w.rules = append(w.rules, r)
 	}

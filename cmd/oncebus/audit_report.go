@@ -13,7 +13,7 @@ import (
 	"oncebus/processor/audit"
 )
 
-// auditReport is the page of an audit: one file with its styles and charts, and no script.
+// auditReport is the report of an audit as one HTML file with its styles and charts, and without scripts.
 //
 //go:embed audit_report.html
 var auditReport string
@@ -26,7 +26,7 @@ var auditTemplate = template.Must(template.New("audit").Funcs(template.FuncMap{
 	"inc":   func(i int) int { return i + 1 },
 }).Parse(auditReport))
 
-// writeReport writes the page of an audit to a file.
+// writeReport writes the HTML report of an audit to a file.
 func writeReport(file string, s *shownAudit) error {
 	var page bytes.Buffer
 	if err := auditTemplate.Execute(&page, s); err != nil {
@@ -38,14 +38,14 @@ func writeReport(file string, s *shownAudit) error {
 	return nil
 }
 
-// auditBar is a bar of a chart. hint is shown when a pointer is over it.
+// auditBar is a bar of a chart. hint is shown while the pointer is over the bar.
 type auditBar struct {
 	label, hint string
 	value       float64
-	share       float64 // of the line, 0 to 1
+	share       float64 // height of the line, 0 to 1
 }
 
-// The size of a chart in units of its view box; the plot is inside the margins.
+// The size of a chart in units of its SVG view box. The plot lies inside the margins.
 const (
 	chartWidth, chartHeight                           = 640, 260
 	chartLeft, chartRight, chartTop, chartBottom      = 58, 44, 14, 64
@@ -54,7 +54,7 @@ const (
 	chartGridLines, chartLabelsMax, chartLabelsOffset = 4, 14, 16
 )
 
-// delayChart shows the copies of each delay, and as a line the share up to it.
+// delayChart shows the copies of each delay as bars, and the share of all copies up to that delay as a line.
 func delayChart(r auditedRule) template.HTML {
 	var bars []auditBar
 	for _, d := range r.Delays {
@@ -67,7 +67,8 @@ func delayChart(r auditedRule) template.HTML {
 	return drawBars("Copies by delay, and as a line the share of all copies up to it", r.Rule, bars, true)
 }
 
-// hourBarsMax is the most bars of hourChart. Hours are added up until there are as many.
+// hourBarsMax is the largest number of bars in hourChart. If there are more hours, a bar stands for several of
+// them.
 const hourBarsMax = 120
 
 // hourChart shows the copies of each hour of event time.
@@ -97,7 +98,7 @@ func hourChart(r auditedRule) template.HTML {
 	return drawBars(title, r.Rule, bars, false)
 }
 
-// partChart shows the copies of partitions or senders.
+// partChart shows the copies of each partition, or of each sender.
 func partChart(title, rule string, parts []auditedPart) template.HTML {
 	var bars []auditBar
 	for _, p := range parts {
@@ -110,10 +111,10 @@ func partChart(title, rule string, parts []auditedPart) template.HTML {
 	return drawBars(title, rule, bars, false)
 }
 
-// barWidthMax is the most width of a bar.
+// barWidthMax is the largest width of a bar.
 const barWidthMax = 56
 
-// drawBars draws the bars of a rule, and with line their shares.
+// drawBars draws the bars of a rule; if line is true, it also draws their shares as a line.
 func drawBars(title, rule string, bars []auditBar, line bool) template.HTML {
 	if len(bars) == 0 {
 		return ""
@@ -154,7 +155,7 @@ func drawBars(title, rule string, bars []auditBar, line bool) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // all texts in it are escaped
 }
 
-// roundUp returns the next number of 1, 2, 4 or 8 times a power of ten.
+// roundUp returns the next number that is 1, 2, 4 or 8 times a power of ten.
 func roundUp(v float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, m := range []float64{1, 2, 4, 8, 10} {

@@ -15,29 +15,29 @@ import (
 	"oncebus/processor/audit"
 )
 
-// shownAudit is the output of audit. The JSON names of it and its parts are an interface.
+// shownAudit is the output of audit. The JSON names of its fields and their parts are an interface.
 type shownAudit struct {
 	Topics     []string      `json:"topics"`
 	Partitions int           `json:"partitions"`
 	Records    int64         `json:"records"`
 	Bytes      int64         `json:"value_bytes"`
-	From       time.Time     `json:"from"` // least and greatest timestamp
+	From       time.Time     `json:"from"` // lowest and highest timestamp
 	To         time.Time     `json:"to"`
 	Age        int64         `json:"age_ms"`
 	Ignored    []string      `json:"ignored_fields,omitempty"`
 	Seconds    float64       `json:"seconds"`
-	Ranked     bool          `json:"ranked"` // rules are in the order of their rank
+	Ranked     bool          `json:"ranked"` // the rules are in the order of their rank
 	Rules      []auditedRule `json:"rules"`
 	Warnings   []string      `json:"warnings,omitempty"`
 }
 
-// auditedRule is what a rule finds.
+// auditedRule is what the audit has found about a rule.
 type auditedRule struct {
 	Rule           string            `json:"rule"`
 	Usable         bool              `json:"usable"`
 	Why            string            `json:"why"`
 	Counted        string            `json:"counted"`    // memory, disk or sample
-	OneIn          uint64            `json:"one_key_in"` // 1 of so many keys was counted
+	OneIn          uint64            `json:"one_key_in"` // the audit counted 1 of so many keys
 	Events         uint64            `json:"events"`
 	MissingKey     uint64            `json:"missing_key"`
 	Invalid        uint64            `json:"invalid"`
@@ -47,7 +47,7 @@ type auditedRule struct {
 	CopyShare      float64           `json:"copy_share"` // of the events with a key
 	OtherPayload   audit.Estimate    `json:"other_payload"`
 	OtherPartition audit.Estimate    `json:"other_partition"`
-	Prepartitioned bool              `json:"prepartitioned"` // no copy lies in another partition
+	Prepartitioned bool              `json:"prepartitioned"` // every copy lies in the same partition as its first event
 	Window         auditedAdvice     `json:"window"`
 	Grace          auditedAdvice     `json:"grace"`
 	Delays         []auditedDelay    `json:"delays"`
@@ -63,14 +63,16 @@ type auditedRule struct {
 	DiskBytes      int64             `json:"disk_bytes"`
 }
 
+// auditedAdvice is a recommended setting.
 type auditedAdvice struct {
-	MS      int64   `json:"ms"` // 0: none
+	MS      int64   `json:"ms"` // 0: no advice
 	Text    string  `json:"text"`
 	Covers  float64 `json:"covers"`
 	Reason  string  `json:"reason"`
 	Warning string  `json:"warning,omitempty"`
 }
 
+// auditedDelay is the number of copies with a delay up to a bound.
 type auditedDelay struct {
 	UpTo       int64          `json:"up_to_ms"` // 0: no bound
 	Copies     audit.Estimate `json:"copies"`
@@ -78,8 +80,9 @@ type auditedDelay struct {
 	ShareError float64        `json:"share_standard_error"`
 }
 
+// auditedLateness is the number of events that are late up to a bound.
 type auditedLateness struct {
-	UpTo   int64   `json:"up_to_ms"` // 0: in order; -1: no bound
+	UpTo   int64   `json:"up_to_ms"` // 0: events in order; -1: no bound
 	Events uint64  `json:"events"`
 	Share  float64 `json:"share"`
 }
@@ -91,31 +94,35 @@ type auditedPart struct {
 	Copies audit.Estimate `json:"copies"`
 }
 
+// auditedHour has the numbers of an hour of event time.
 type auditedHour struct {
 	Start  time.Time      `json:"start"`
 	Events uint64         `json:"events"`
 	Copies audit.Estimate `json:"copies"`
 }
 
+// auditedMismatch is a copy whose payload differs from the payload of its first record.
 type auditedMismatch struct {
 	First string `json:"first"`
 	Copy  string `json:"copy"`
 }
 
+// auditedTop is a key with many copies.
 type auditedTop struct {
 	First  string `json:"first"`
 	Copies uint32 `json:"copies"`
 }
 
+// auditedReason is a reason why records have no key.
 type auditedReason struct {
 	Reason string `json:"reason"`
 	First  string `json:"first"`
 }
 
-// sendersShown is how many senders are shown.
+// sendersShown is how many senders the report shows.
 const sendersShown = 10
 
-// show shows an audit.
+// show converts an audit into its output.
 func (w *auditWork) show(a *audit.Audit) *shownAudit {
 	s := &shownAudit{
 		Topics: a.Log.Topics, Partitions: len(a.Log.Partitions), Records: a.Records, Bytes: a.Bytes, From: time.UnixMilli(a.First).UTC(),
@@ -173,7 +180,7 @@ func showRule(a *audit.Audit, of audit.Ranked) auditedRule {
 	return r
 }
 
-// showParts shows the partitions in their order, and the senders with the most copies.
+// showParts returns the partitions in their order, and the senders with the most copies.
 func showParts(a *audit.Audit, c *audit.Counted) (partitions, senders []auditedPart) {
 	for _, x := range c.Partitions {
 		p := a.Log.Partitions[x.Index]
@@ -198,7 +205,7 @@ func showParts(a *audit.Audit, c *audit.Counted) (partitions, senders []auditedP
 	return partitions, senders[:min(len(senders), sendersShown)]
 }
 
-// showAdvice shows an advice. The text is a duration as in a routes file.
+// showAdvice converts an advice. The text is a duration as the routes file spells it.
 func showAdvice(a audit.Advice) auditedAdvice {
 	s := auditedAdvice{MS: a.Value.Milliseconds(), Text: "none", Covers: a.Covers, Reason: a.Reason, Warning: a.Warning}
 	if a.Value > 0 {
@@ -254,7 +261,7 @@ func (s *shownAudit) write(w io.Writer) error {
 	return nil
 }
 
-// write prints what a rule finds.
+// write prints what the audit has found about a rule.
 func (r *auditedRule) write(w io.Writer) {
 	cli.Printf(w, "\n%s\n", r.Rule)
 	line := func(name, format string, args ...any) {
@@ -281,7 +288,7 @@ func (r *auditedRule) write(w io.Writer) {
 	r.writeAdvice(line)
 }
 
-// writeCopies prints where copies lie.
+// writeCopies prints where the copies lie.
 func (r *auditedRule) writeCopies(line func(name, format string, args ...any)) {
 	var samples []string
 	for _, m := range r.Mismatches[:min(3, len(r.Mismatches))] {
@@ -311,10 +318,10 @@ func (r *auditedRule) writeCopies(line func(name, format string, args ...any)) {
 	line("most copies", "%s", strings.Join(top, ", "))
 }
 
-// delaysShown are the steps of the text, in ms.
+// delaysShown are the delays that the text shows.
 var delaysShown = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour, 72 * time.Hour, 168 * time.Hour, 720 * time.Hour}
 
-// writeAdvice prints delays, lateness and what follows from them.
+// writeAdvice prints delays, lateness, and the advice that follows from them.
 func (r *auditedRule) writeAdvice(line func(name, format string, args ...any)) {
 	var delays []string
 	for _, d := range r.Delays {

@@ -69,7 +69,7 @@ func (o *checkOptions) run(ctx context.Context, args []string, p cli.Process) in
 	return cli.ExitStopped
 }
 
-// validate reads the routes file at path. The error joins all mistakes.
+// validate reads the routes file at path. The error joins all mistakes in it.
 func (o *checkOptions) validate(ctx context.Context, args []string, p cli.Process) (path string, routes *rules.Routes, err error) {
 	s, settingsErr := settings.Parse(p.Environ)
 	if len(args) == 1 {
@@ -93,8 +93,8 @@ func (o *checkOptions) validate(ctx context.Context, args []string, p cli.Proces
 	return s.Routes, routes, errors.Join(settingsErr, err)
 }
 
-// checkStart returns what ends a start with these routes and is not in the file: schema files that cannot be read, and topics of oncebus
-// itself.
+// checkStart returns mistakes that would end a start with these routes although the file itself is valid:
+// schema files that cannot be read, and topics that belong to oncebus itself.
 func (o *checkOptions) checkStart(ctx context.Context, s *settings.Settings, routes *rules.Routes) error {
 	cfg := s.Processor.Schema
 	cfg.Dir = cmp.Or(cfg.Dir, filepath.Dir(s.Routes))
@@ -109,20 +109,20 @@ func (o *checkOptions) checkStart(ctx context.Context, s *settings.Settings, rou
 	return errors.Join(err, app.CheckNames(s.Processor.AppID, routes))
 }
 
-// shownCheck is printed as JSON. Its JSON names are an interface.
+// shownCheck is the output of check as JSON. Its JSON names are an interface.
 type shownCheck struct {
 	File  string `json:"file"`
 	Valid bool   `json:"valid"`
-	// Mistakes are those of the file, Errors all others.
+	// Mistakes has the mistakes in the file, Errors all other errors.
 	Mistakes []*rules.Mistake `json:"mistakes,omitempty"`
 	Errors   []string         `json:"errors,omitempty"`
 	Warnings []string         `json:"warnings,omitempty"`
 	Routes   []shownRoute     `json:"routes,omitempty"`
-	// NeedsSecret reports that a route needs ONCEBUS_KEY_SECRET.
+	// NeedsSecret tells that a route needs ONCEBUS_KEY_SECRET.
 	NeedsSecret bool `json:"needs_secret"`
 }
 
-// shownRoute has the meaning of a route: the lines that 'oncebus check' prints, by name.
+// shownRoute describes a route with the lines that 'oncebus check' prints, by name.
 type shownRoute struct {
 	Name    string            `json:"name"`
 	Meaning map[string]string `json:"meaning"`
@@ -154,7 +154,7 @@ func printChecked(p cli.Process, path string, routes *rules.Routes, err error) i
 	return code
 }
 
-// otherErrors returns the texts of the joined errors that are no mistakes of the file.
+// otherErrors returns the texts of the joined errors that are no mistakes in the file.
 func otherErrors(err error) []string {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []string
@@ -169,7 +169,7 @@ func otherErrors(err error) []string {
 	return []string{err.Error()}
 }
 
-// printRoutes prints the meaning of a routes file, with its defaults.
+// printRoutes prints the meaning of a routes file, including its defaults.
 func printRoutes(w io.Writer, path string, routes *rules.Routes) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	cli.Printf(tw, "%s is valid: %s\n", path, plural(len(routes.Routes), "route"))
@@ -183,7 +183,7 @@ func printRoutes(w io.Writer, path string, routes *rules.Routes) error {
 	return tw.Flush()
 }
 
-// printOpenAPI writes the document that 'oncebus ingress' serves at /openapi.json.
+// printOpenAPI prints the document that 'oncebus ingress' serves at /openapi.json.
 func printOpenAPI(p cli.Process, routes *rules.Routes) int {
 	text, err := ingress.OpenAPI(routes)
 	if err != nil {

@@ -115,7 +115,7 @@ func (o *conformanceOptions) runCommand(ctx context.Context, args []string, p cl
 	return o.show(p, conformance.Check(scenario, timeline))
 }
 
-// play does the scenario with a gateway and a temporary directory, which it removes.
+// play runs the scenario with a gateway and with a temporary directory, which it removes at the end.
 func (o *conformanceOptions) play(ctx context.Context, p cli.Process, s settings.Settings, scenario *conformance.Scenario) (_ *conformance.Timeline, err error) {
 	gateway, err := conformance.Listen(ctx, o.gateway)
 	if err != nil {
@@ -139,7 +139,7 @@ func (o *conformanceOptions) play(ctx context.Context, p cli.Process, s settings
 	}, scenario, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
 }
 
-// environ returns what the kit adds to its own environment for the executor.
+// environ returns the variables that the kit sets for the executor, in addition to the kit's own environment.
 func (o *conformanceOptions) environ(p cli.Process, brokers []string, s *conformance.Scenario, gateway, dir string) []string {
 	environ := []string{
 		"EXECUTOR_BROKERS=" + strings.Join(brokers, ","), "EXECUTOR_INPUT=" + o.topic, "EXECUTOR_OUTCOMES=" + o.outcomes,
@@ -150,7 +150,7 @@ func (o *conformanceOptions) environ(p cli.Process, brokers []string, s *conform
 		"EXECUTOR_INSTANCE=": o.group,
 		"EXECUTOR_RENEW_MS=": strconv.FormatInt(max((s.Lease/renewals).Milliseconds(), 1), 10),
 		"EXECUTOR_JOURNAL=":  filepath.Join(dir, "journal"),
-		// The kit's gateway books nothing late.
+		// How long a request without an answer may still take effect: the kit's gateway books nothing late.
 		"EXECUTOR_GATEWAY_LIMIT_MS=": "1000",
 	} {
 		if !slices.ContainsFunc(p.Environ, func(set string) bool { return strings.HasPrefix(set, name) }) {
@@ -160,7 +160,8 @@ func (o *conformanceOptions) environ(p cli.Process, brokers []string, s *conform
 	return environ
 }
 
-// renewals is how often an executor renews in a lease, unless it has a setting of its own.
+// renewals is how often an executor renews its lease within a lease, unless the environment sets
+// EXECUTOR_RENEW_MS.
 const renewals = 5
 
 func readScenario(name string) (*conformance.Scenario, error) {
@@ -175,7 +176,7 @@ func readScenario(name string) (*conformance.Scenario, error) {
 	return conformance.ParseScenario(name, text)
 }
 
-// showStep shows that a step begins.
+// showStep prints that a step begins.
 func showStep(p cli.Process, s *conformance.Scenario, index int) {
 	if index == len(s.Steps) {
 		cli.Printf(p.Stderr, "judging\n")
@@ -184,14 +185,14 @@ func showStep(p cli.Process, s *conformance.Scenario, index int) {
 	cli.Printf(p.Stderr, "step %d of %d: %s %s\n", index+1, len(s.Steps), s.Steps[index].Kind, s.Steps[index].Event.Name)
 }
 
-// shownConformance is the output as JSON, whose names are an interface.
+// shownConformance is the output as JSON. Its JSON names are an interface.
 type shownConformance struct {
 	Conforms bool                  `json:"conforms"`
 	Broken   []conformance.Rule    `json:"broken"`
 	Rules    []conformance.Verdict `json:"rules"`
 }
 
-// show prints the verdicts, and returns the exit code.
+// show prints the verdicts and returns the exit code.
 func (o *conformanceOptions) show(p cli.Process, verdicts []conformance.Verdict) int {
 	held := 0
 	for i := range verdicts {
@@ -219,7 +220,7 @@ func (o *conformanceOptions) show(p cli.Process, verdicts []conformance.Verdict)
 	return cli.ExitStopped
 }
 
-// write prints a table, and what was found below it.
+// write prints the verdicts as a table, and below it what was found.
 func (s *shownConformance) write(to io.Writer) error {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	for i := range s.Rules {

@@ -13,8 +13,8 @@ import (
 	"oncebus/cmd/oncebus/cli"
 )
 
-// executorProcess is the executor that a conformance run starts and kills: by a command, or by
-// the person at the terminal.
+// executorProcess is the executor under test, which a conformance run starts and kills. It does so with a
+// command, or asks the person at the terminal to do it.
 type executorProcess struct {
 	run, kill string
 	environ   []string
@@ -24,10 +24,11 @@ type executorProcess struct {
 	command *exec.Cmd
 	exited  chan struct{} // closed when the command has ended, with err
 	err     error
-	started bool // once, by the person
+	started bool // the person has started the executor at least once
 }
 
-// shell returns a command in a process group of its own.
+// shell returns a shell command in a process group of its own, so that end can kill the command and all its
+// children.
 func (e *executorProcess) shell(ctx context.Context, line string) *exec.Cmd {
 	//nolint:gosec // the operator wants this command to be run
 	command := exec.CommandContext(ctx, "sh", "-c", line)
@@ -50,7 +51,7 @@ func (e *executorProcess) start(ctx context.Context) error {
 		}(e.command, e.exited)
 		return nil
 	case e.kill != "":
-		return nil // what started it starts it again
+		return nil // whatever started the executor before starts it again
 	case !e.started:
 		e.started = true
 		return e.ask(ctx, "start the executor, and press Enter")
@@ -79,7 +80,7 @@ func (e *executorProcess) end(ctx context.Context) error {
 	return e.ask(ctx, "kill the executor (kill -9), and press Enter")
 }
 
-// stop kills the executor if the kit started it.
+// stop kills the executor if the kit has started it.
 func (e *executorProcess) stop(ctx context.Context) error {
 	if e.command == nil {
 		return nil
@@ -87,7 +88,7 @@ func (e *executorProcess) stop(ctx context.Context) error {
 	return e.end(ctx)
 }
 
-// ended returns why the command has ended; nil while it runs, or if the person started it.
+// ended returns why the command has ended; nil while it runs, or if a person has started the executor.
 func (e *executorProcess) ended() error {
 	if e.command == nil {
 		return nil
@@ -103,7 +104,7 @@ func (e *executorProcess) ended() error {
 	}
 }
 
-// ask waits until the person has done something.
+// ask asks the person to do something and waits for the Enter key.
 func (e *executorProcess) ask(ctx context.Context, what string) error {
 	if e.stdin == nil {
 		e.stdin = bufio.NewReader(e.p.Stdin)

@@ -32,7 +32,7 @@ func deadLettersCommand() cli.Command {
 
 const aboutDry = "Without --yes it changes nothing and says what it would do.\n"
 
-// letterOptions are the flags of the commands on dead letters.
+// letterOptions are the flags of the commands about dead letters.
 type letterOptions struct {
 	routesFile   string
 	json         bool
@@ -68,7 +68,7 @@ func (o *letterOptions) attemptsFlag(fs *pflag.FlagSet) {
 	fs.IntVar(&o.attemptsMax, "max-attempts", 3, "leave a record alone that was redriven this `number` of times before, 1 to 100000")
 }
 
-// words completes the values of flags.
+// words returns the words with which a shell completes the values of flags.
 func (o *letterOptions) words(p cli.Process, flag string) []string {
 	if flag != "reason" {
 		return routeWords(&o.routesFile)(p, flag)
@@ -80,7 +80,7 @@ func (o *letterOptions) words(p cli.Process, flag string) []string {
 	return words
 }
 
-// check returns the first mistake of the flags, and reads the times.
+// check returns the first mistake in the flags, and parses the times.
 func (o *letterOptions) check(name string, p cli.Process) (err error) {
 	now := p.Clock()()
 	if o.filter.Since, err = timeOf("since", o.since, now); err != nil {
@@ -102,10 +102,11 @@ func (o *letterOptions) check(name string, p cli.Process) (err error) {
 	return nil
 }
 
-// attemptsMaxMax is the largest --max-attempts: its header has at most six digits.
+// attemptsMaxMax is the largest --max-attempts: the header with the attempts has at most six digits.
 const attemptsMaxMax = 100_000
 
-// timeOf reads the time of a flag in Unix ms: RFC 3339, or a duration before now; 0 for "".
+// timeOf parses the time of a flag, as Unix milliseconds. The text is RFC 3339 or a duration before now; 0
+// means that it is "".
 func timeOf(flag, text string, now time.Time) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -120,7 +121,7 @@ func timeOf(flag, text string, now time.Time) (int64, error) {
 	return now.Add(-before).UnixMilli(), nil
 }
 
-// letterWork is a command on dead letters with its connection.
+// letterWork is a command about dead letters together with its connection.
 type letterWork struct {
 	*letterOptions
 
@@ -129,7 +130,7 @@ type letterWork struct {
 	client *deadletter.Client
 }
 
-// run connects, runs do and returns the exit code.
+// run connects to Kafka, calls do and returns the exit code.
 func (o *letterOptions) run(ctx context.Context, name string, p cli.Process, do func(context.Context, *letterWork) (int, error)) int {
 	if err := o.check(name, p); err != nil {
 		return cli.UsageError(p, "dead-letters "+name, err.Error())
@@ -160,8 +161,8 @@ func (o *letterOptions) run(ctx context.Context, name string, p cli.Process, do 
 	return code
 }
 
-// checkRoutes returns an error for a topic of no route. A route may have been removed from
-// the file, so its dead letters can still be listed.
+// checkRoutes returns an error if --topic names a topic that no route reads. It does not check --route: a route
+// may have been removed from the file, and its dead letters can still be listed.
 func (o *letterOptions) checkRoutes(routes *rules.Routes, file string) error {
 	if o.filter.Topic == "" || slices.ContainsFunc(routes.Routes, func(r *rules.Route) bool {
 		return slices.Contains(r.Topics, o.filter.Topic) || r.Claim.Outcomes == o.filter.Topic
@@ -171,7 +172,7 @@ func (o *letterOptions) checkRoutes(routes *rules.Routes, file string) error {
 	return kafka.OperatorErrorf("--topic: %s names no input topic %s", file, o.filter.Topic)
 }
 
-// selection returns what the flags select.
+// selection returns which dead letters the flags select.
 func (o *letterOptions) selection() deadletter.Selection {
 	return deadletter.Selection{Filter: o.filter, Again: o.again, Limit: o.limit}
 }

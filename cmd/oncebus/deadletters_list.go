@@ -39,8 +39,7 @@ func listLettersCommand() cli.Command {
 	}
 }
 
-// shownLetter is a dead letter in the output of list and show. Its JSON names are an
-// interface.
+// shownLetter is a dead letter in the output of list and show. Its JSON names are an interface.
 type shownLetter struct {
 	At      string `json:"at"` // topic/partition/offset
 	State   string `json:"state"`
@@ -65,7 +64,7 @@ func newShownLetter(l *deadletter.Letter, state deadletter.State) *shownLetter {
 	return shown
 }
 
-// lettersPerTable is how many lines have their columns in common: a longer list is printed
+// lettersPerTable is how many lines are aligned to common columns. A longer list is printed in several parts
 // while it is read.
 const lettersPerTable = 200
 
@@ -117,10 +116,10 @@ func writeLetter(table *tabwriter.Writer, l *shownLetter) {
 		cmp.Or(shortKey(l.Key), "-"), cmp.Or(l.Origin, "-"), l.Attempt, cmp.Or(shownText(l.Reason), "not written by oncebus"))
 }
 
-// shortKey shortens a dedup key to what identifies it for people.
+// shortKey shortens a dedup key to the digits that suffice for people to recognise it.
 func shortKey(key string) string { return key[:min(len(key), 12)] }
 
-// shownText quotes a text with characters that a terminal would act on.
+// shownText quotes a text if it has characters that a terminal would interpret.
 func shownText(text string) string {
 	if printable([]byte(text)) {
 		return text
@@ -130,6 +129,7 @@ func shownText(text string) string {
 
 func timeText(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
 
+// groupKey is what --summary counts dead letters by.
 type groupKey struct{ route, class string }
 
 // letterGroup counts the dead letters of a route and class. Its JSON names are an interface.

@@ -40,7 +40,7 @@ func showLetterCommand() cli.Command {
 	}
 }
 
-// shownDeadLetter is printed as JSON. Its JSON names are an interface.
+// shownDeadLetter is the output of show as JSON. Its JSON names are an interface.
 type shownDeadLetter struct {
 	*shownLetter
 

@@ -10,7 +10,7 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// describe lists the facts of a route.
+// describe returns what a route does, as a list of facts for people.
 func describe(r *rules.Route) []fact {
 	path := "through the repartition topic"
 	if r.Prepartitioned {
@@ -39,13 +39,13 @@ func describe(r *rules.Route) []fact {
 	}
 	duplicates := describePolicy(r.Duplicates.Policy, r)
 	if r.Mode == rules.ClaimMode {
-		duplicates = "" // they get a reply
+		duplicates = "" // duplicates get a reply
 	}
 	limits := ""
 	if n := r.Limits.LiveKeys; n > 0 {
 		limits = fmt.Sprintf("%d live keys in a partition; further new keys: %s", n, describePolicy(r.Limits.OnLimit, r))
 	}
-	failing := "" // fail closed: events wait in Kafka
+	failing := "" // the route fails closed: events wait in Kafka
 	if r.FailOpen {
 		failing = "events are forwarded to " + r.Output + " as bypassed, and stored afterwards"
 	}
@@ -78,7 +78,7 @@ func describe(r *rules.Route) []fact {
 	return slices.Concat(facts, describeTenants(r), describeClaims(r), describeHTTP(r))
 }
 
-// describeKeys writes the sources of a key in their order.
+// describeKeys writes the key sources of a route in their order.
 func describeKeys(sources []rules.Source) string {
 	keys := make([]string, len(sources))
 	for i := range sources {
@@ -87,7 +87,7 @@ func describeKeys(sources []rules.Source) string {
 	return strings.Join(keys, "; else ")
 }
 
-// describeFormat writes the formats of a route's topics; "" if all are JSON.
+// describeFormat writes the record formats of a route's topics; "" if all topics have JSON.
 func describeFormat(r *rules.Route) string {
 	var all []string
 	for _, topic := range r.Topics {
@@ -98,7 +98,7 @@ func describeFormat(r *rules.Route) string {
 	return strings.Join(all, "; ")
 }
 
-// describeShadow writes the key rule that is tried out; "" without one.
+// describeShadow writes the key rule on trial; "" if the route has none.
 func describeShadow(s *rules.Shadow) string {
 	if s == nil {
 		return ""
@@ -106,7 +106,8 @@ func describeShadow(s *rules.Shadow) string {
 	return fmt.Sprintf("%s: key %s; window %s, grace %s; %s %% of the keys", s.Name, describeKeys(s.Keys), routesets.Short(s.Route.Window), routesets.Short(s.Route.Grace), strconv.FormatFloat(100*s.Sample, 'g', -1, 64))
 }
 
-// describeOff writes what a route does that is switched off.
+// describeOff writes what a route that is switched off does with its events; "" if the route is not switched
+// off.
 func describeOff(r *rules.Route) string {
 	if !r.Off {
 		return ""
@@ -114,7 +115,7 @@ func describeOff(r *rules.Route) string {
 	return "each event is forwarded to " + r.Output + " as bypassed, with its copies, and nothing is stored"
 }
 
-// describeAfterWindow writes what happens to an event after its window, unless it is forwarded.
+// describeAfterWindow writes what happens to an event after its window; "" if such an event is forwarded.
 func describeAfterWindow(r *rules.Route) string {
 	if !r.RejectsAfterWindow {
 		return ""
@@ -122,7 +123,7 @@ func describeAfterWindow(r *rules.Route) string {
 	return "a duplicate, refused, while its row is kept: two windows and the grace"
 }
 
-// describeCollision writes which details must agree.
+// describeCollision writes which details of two events with the same key must agree.
 func describeCollision(r *rules.Route) string {
 	if r.Fingerprint == nil {
 		return ""
@@ -165,7 +166,7 @@ func describeClaims(r *rules.Route) []fact {
 	}
 }
 
-// describeMatch writes the condition of a route.
+// describeMatch writes the condition under which an event belongs to a route.
 func describeMatch(m *rules.Match) string {
 	what := "field " + m.Field.Path.Text
 	if m.Header != "" {
@@ -184,7 +185,7 @@ func describeMatch(m *rules.Match) string {
 	return what + " is " + strings.Join(quoted, " or ")
 }
 
-// describePolicy writes what a policy does to an event of r.
+// describePolicy writes what a policy does to an event of route r.
 func describePolicy(p rules.Policy, r *rules.Route) string {
 	switch p {
 	case rules.DeadLetter:

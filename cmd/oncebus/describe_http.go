@@ -50,8 +50,8 @@ func describeHTTP(r *rules.Route) []fact {
 	}
 }
 
-// describeProvider says what the preset knows of its provider; what it set is in the other
-// facts.
+// describeProvider writes what the preset knows about its provider. The other facts show the settings that the
+// preset made.
 func describeProvider(r *rules.Route) string {
 	p := rules.ProviderOf(r.HTTP.Provider)
 	if p == nil {
@@ -136,7 +136,7 @@ func describeResponse(h *rules.HTTP) string {
 	default:
 		response += "; Kafka unavailable: 503 immediately"
 	}
-	if _, own := h.Responses[dedup.MissingKey]; h.RequireKey && !own { // its own one is among the statuses
+	if _, own := h.Responses[dedup.MissingKey]; h.RequireKey && !own { // the route's own response to a missing key is listed among the statuses
 		response += "; missing key: 400"
 	}
 	if h.Idempotency != nil {

@@ -52,7 +52,7 @@ func (o *doctorOptions) run(ctx context.Context, _ []string, p cli.Process) int 
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	log := cli.NewLogger(io.Discard, slog.LevelError, s.LogFormat) // the findings have the errors
+	log := cli.NewLogger(io.Discard, slog.LevelError, s.LogFormat) // the findings contain the errors
 	findings, err := processor.Diagnose(ctx, s.Processor, routes, log, p.Clock())
 	if text, action := s.Ingress.BoundConnections(); s.Ingress.Addr != "" && text != "" {
 		findings = append(findings, app.Finding{Check: "open files", Level: app.Note, Text: text, Action: action})
@@ -73,13 +73,13 @@ func (o *doctorOptions) run(ctx context.Context, _ []string, p cli.Process) int 
 	return cli.ExitStopped
 }
 
-// shownFindings is printed as JSON. Its JSON names are an interface.
+// shownFindings is the output of doctor as JSON. Its JSON names are an interface.
 type shownFindings struct {
 	Verdict  string        `json:"verdict"`
 	Findings []app.Finding `json:"findings"`
 }
 
-// writeFindings prints one line for each finding, another one with what to do, and the
+// writeFindings prints a line for each finding, a second line with what to do about it, and at the end the
 // verdict.
 func writeFindings(to io.Writer, findings []app.Finding, asJSON bool) error {
 	verdict := verdictOf(findings)
@@ -96,7 +96,7 @@ func writeFindings(to io.Writer, findings []app.Finding, asJSON bool) error {
 	return nil
 }
 
-// verdictOf sums the findings up.
+// verdictOf sums up the findings.
 func verdictOf(findings []app.Finding) string {
 	count := map[app.Level]int{}
 	for _, f := range findings {

@@ -14,10 +14,10 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// eventFlags are the flags of the commands that read an event: the parts of its
-// record other than the payload.
+// eventFlags are the flags of the commands that read an event. They give the parts of the event's record other
+// than its payload.
 type eventFlags struct {
-	recordKey *string // nil: null
+	recordKey *string // nil means null
 	headers   headerList
 	timestamp int64
 }
@@ -25,7 +25,7 @@ type eventFlags struct {
 func (e *eventFlags) register(fs *pflag.FlagSet) {
 	fs.Func("record-key", "the record `key` of the event; default: null", func(s string) error { e.recordKey = &s; return nil })
 	fs.Var(&e.headers, "header", "a header of the record, as `'NAME: VALUE'`; may be repeated")
-	// Not Int64Var: it would print the time of the help as the default.
+	// This is no Int64Var, because the help would then show the present time as the default.
 	e.timestamp = time.Now().UnixMilli()
 	fs.Func("timestamp", "the record's time, in Unix `milliseconds`; default: now", func(s string) error {
 		at, err := strconv.ParseInt(s, 10, 64)
@@ -37,7 +37,7 @@ func (e *eventFlags) register(fs *pflag.FlagSet) {
 	})
 }
 
-// input returns the event as a record of topic.
+// input returns the event as a record of this topic.
 func (e *eventFlags) input(topic string, payload []byte) *rules.Input {
 	in := &rules.Input{Topic: topic, Value: payload, Headers: e.headers, Timestamp: e.timestamp, AsJSON: true}
 	if e.recordKey != nil {
@@ -46,7 +46,7 @@ func (e *eventFlags) input(topic string, payload []byte) *rules.Input {
 	return in
 }
 
-// headerList is a repeatable flag 'NAME: VALUE'. It implements rules.HeaderSource.
+// headerList is the value of a repeatable flag 'NAME: VALUE'. It implements rules.HeaderSource.
 type headerList []header
 
 type header struct{ name, value string }
@@ -56,7 +56,7 @@ func (h *headerList) String() string { return "" }
 // Type implements pflag.Value.
 func (h *headerList) Type() string { return "header" }
 
-// Set adds one header, without the space after the colon.
+// Set adds a header. It drops the space after the colon.
 func (h *headerList) Set(s string) error {
 	name, value, ok := strings.Cut(s, ":")
 	if !ok || name == "" {
@@ -66,7 +66,7 @@ func (h *headerList) Set(s string) error {
 	return nil
 }
 
-// Header returns the first header of that name.
+// Header returns the first header with this name.
 func (h headerList) Header(name string) ([]byte, bool) {
 	for _, header := range h {
 		if header.name == name {
@@ -76,19 +76,19 @@ func (h headerList) Header(name string) ([]byte, bool) {
 	return nil, false
 }
 
-// openPayload opens the FILE argument, or standard input if it is missing or "-".
+// openPayload opens the FILE argument. If the argument is missing or "-", it returns standard input.
 func openPayload(rest []string, stdin io.Reader) (io.ReadCloser, error) {
 	if len(rest) != 1 || rest[0] == "-" {
 		return io.NopCloser(stdin), nil
 	}
-	// A directory can be opened; only reading it would fail.
+	// The system opens a directory without an error and fails only when it is read, so we check here.
 	if info, err := os.Stat(rest[0]); err == nil && info.IsDir() {
 		return nil, fmt.Errorf("%s is a directory, want a file with one event", rest[0])
 	}
 	return os.Open(rest[0])
 }
 
-// readEvent reads the payload of openPayload.
+// readEvent reads the payload that openPayload opens.
 func readEvent(rest []string, stdin io.Reader) ([]byte, error) {
 	in, err := openPayload(rest, stdin)
 	if err != nil {

@@ -46,7 +46,7 @@ func exportCommand() cli.Command {
 }
 
 func (o *exportOptions) run(ctx context.Context, args []string, p cli.Process) int {
-	if len(args) != 1 || args[0] == "-" { // a file that begins again is truncated, as a pipe cannot be
+	if len(args) != 1 || args[0] == "-" { // an export that begins again truncates its file, which is impossible for a pipe
 		return cli.UsageError(p, "export", "want the FILE to write; it cannot be standard output")
 	}
 	if _, err := os.Lstat(args[0]); err == nil && !o.force {
@@ -67,8 +67,8 @@ func (o *exportOptions) run(ctx context.Context, args []string, p cli.Process) i
 	return cli.ExitStopped
 }
 
-// export writes a file next to the named one and renames it: a killed export leaves no half a
-// file of that name.
+// export writes a temporary file beside the named file, and renames it at the end. A killed export therefore leaves no
+// incomplete file with that name.
 func (o *exportOptions) export(ctx context.Context, c *transfer.Client, name string, p cli.Process) (*transfer.Exported, error) {
 	file, err := openPart(name)
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"oncebus/cmd/oncebus/cli"
 )
 
-// fact is one named line of output. writeFacts skips it if it has no value.
+// fact is a line of output with a name and a value. writeFacts leaves it out if it has no value.
 type fact struct{ name, value string }
 
-// writeFacts writes one line for each fact that has a value.
+// writeFacts writes a line for each fact that has a value.
 func writeFacts(w io.Writer, indent string, facts []fact) {
 	for _, f := range facts {
 		if f.value != "" {
@@ -19,7 +19,7 @@ func writeFacts(w io.Writer, indent string, facts []fact) {
 	}
 }
 
-// plural writes a number and its noun: 1 key, 2 keys.
+// plural writes a number and its noun, such as 1 key and 2 keys.
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -60,7 +60,7 @@ func finalize(ctx context.Context, s settings.Settings, routes *rules.Routes, p 
 	return changer.Finalize(ctx, operatorName())
 }
 
-// liveText lists instances; "none" for none.
+// liveText lists the instances that are alive; "none" if there are none.
 func liveText(live []string) string {
 	if len(live) == 0 {
 		return "none"

@@ -21,7 +21,7 @@ const forgetAbout = "Erases the rows of keys, so that the next event with the ke
 	"no later one, and may be repeated. It does not erase the records of the topics themselves:\n" +
 	"it lists them, and says how to. " + inspectAbout
 
-// forgetOptions are the flags of forget alone.
+// forgetOptions are the flags that only forget has.
 type forgetOptions struct {
 	timeout time.Duration
 }
@@ -85,27 +85,29 @@ func (o *inspectOptions) forget(ctx context.Context, rest []string, p cli.Proces
 // shownErasures is the output of forget. Its JSON names are an interface.
 type shownErasures struct {
 	Keys       int `json:"keys"`
-	WithoutRow int `json:"without_row"` // keys
-	Erased     int `json:"erased"`      // rows
+	WithoutRow int `json:"without_row"` // keys without a row
+	Erased     int `json:"erased"`      // rows that were erased
 	Superseded int `json:"superseded"`
-	Requested  int `json:"requested"` // and not yet erased
+	Requested  int `json:"requested"` // rows whose erasure was requested but has not happened yet
 	// Results has one element for each key.
 	Results []shownErasure `json:"results"`
-	// Remains lists the topics whose records the command does not erase.
+	// Remains lists the topics that may still contain the events: the command does not erase their records.
 	Remains []remains `json:"remains"`
 }
 
+// shownErasure is what happened to one of the selected keys.
 type shownErasure struct {
-	Selected string           `json:"selected"` // as given on the command line, or file:line
+	Selected string           `json:"selected"` // as on the command line, or file:line
 	Route    string           `json:"route"`
 	Key      string           `json:"key"`
 	Digest   string           `json:"digest"`
 	Rows     []shownErasedRow `json:"rows"`
-	// FreeAfter is the last attempt of a key of claim mode that is free already.
+	// FreeAfter is the last attempt of a key of claim mode that is already free.
 	FreeAfter uint32 `json:"free_after_attempt,omitempty"`
 	hint      string
 }
 
+// shownErasedRow is a row that the command has erased, or has asked to be erased.
 type shownErasedRow struct {
 	Digest  string              `json:"digest"`
 	Task    string              `json:"task"`
@@ -115,7 +117,7 @@ type shownErasedRow struct {
 	Result  front.ErasureResult `json:"result"`
 }
 
-// remains is a topic whose records may have the event.
+// remains is a topic whose records may contain the event.
 type remains struct {
 	Topic string `json:"topic"`
 	What  string `json:"what"`
@@ -152,7 +154,7 @@ func showErasures(erasures []front.Erasure) *shownErasures {
 	return s
 }
 
-// addRemains adds the topics of a route whose records may have its events.
+// addRemains adds the topics of a route whose records may contain the route's events.
 func (s *shownErasures) addRemains(r *rules.Route) {
 	add := func(what string, topics ...string) {
 		for _, topic := range topics {
@@ -170,11 +172,11 @@ func (s *shownErasures) addRemains(r *rules.Route) {
 	add("answers", r.Claim.Answers)
 }
 
-// listedMax is how many keys the output for people lists one by one, in addition to those
-// whose rows are not erased.
+// listedMax is how many keys the output for people lists individually. It always lists the keys with rows that
+// are not erased.
 const listedMax = 20
 
-// write prints the erasures for people.
+// write prints the erasures as text for people.
 func (s *shownErasures) write(p cli.Process) {
 	for i := range s.Results {
 		r := &s.Results[i]

@@ -27,7 +27,7 @@ const getAbout = "Shows the row of a key, if there is one: first seen when and w
 	"events with the key. It reads only topics, so it works on any machine, even if the service\n" +
 	"does not run. " + inspectAbout
 
-// getOptions are the flags of get alone.
+// getOptions are the flags that only get has.
 type getOptions struct {
 	event   bool
 	history int
@@ -52,12 +52,13 @@ func getCommand() cli.Command {
 	}
 }
 
-// Bounds of the reading of a history.
+// Limits of how much get reads to find a history: a number of records, and a time.
 const (
 	historyRecords = 2_000_000
 	historyTime    = 30 * time.Second
 )
 
+// get runs the command: it looks up the row of the selected key, and adds the first event and the history.
 func (o *inspectOptions) get(ctx context.Context, rest []string, p cli.Process) int {
 	in, code, done := o.inspect(ctx, "get", rest, p)
 	if done {
@@ -100,7 +101,7 @@ func (o *inspectOptions) get(ctx context.Context, rest []string, p cli.Process) 
 	return cli.ExitStopped
 }
 
-// showTopics adds the first event and the history. It returns why one of them is incomplete.
+// showTopics adds the first event and the history to shown. It returns why one of them is incomplete.
 func (o *getOptions) showTopics(ctx context.Context, inspector *front.Inspector, derived *rules.Derived, entry *front.Entry, shown *shownEntry) (incomplete error) {
 	switch {
 	case o.event && entry.Row.Seeded():
@@ -122,8 +123,8 @@ func (o *getOptions) showTopics(ctx context.Context, inspector *front.Inspector,
 	return incomplete
 }
 
-// lookup returns the first of the keys that has a row, or the first one without. Rows of two
-// routes are an error, unless the route was chosen.
+// lookup returns the first of the keys that has a row, or else the first key. If rows of two routes match,
+// lookup returns an error, unless the user has chosen the route.
 func (in *inspection) lookup(ctx context.Context, chosen bool) (*rules.Derived, front.Entry, bool, error) {
 	target := &in.targets[0]
 	best, entry, found := &target.Keys[0], front.Entry{}, false
@@ -148,8 +149,8 @@ func (in *inspection) lookup(ctx context.Context, chosen bool) (*rules.Derived, 
 	return best, entry, found, nil
 }
 
-// shownLookup is the output of get for a key; shownEntry is nil without a row. The
-// JSON names of both are an interface.
+// shownLookup is the output of get for a key; shownEntry is nil if the key has no row. The JSON names of both
+// are an interface.
 type shownLookup struct {
 	Found     bool   `json:"found"`
 	Key       string `json:"key"`
@@ -157,16 +158,16 @@ type shownLookup struct {
 	Route     string `json:"route"`
 	Namespace string `json:"namespace"`
 	*shownEntry
-	hint string // where else the row may be; "" if nowhere
+	hint string // where else the row may be; "" if there is no other place
 }
 
-// showLookup shows a key without a row.
+// showLookup returns the output for a key that has no row.
 func showLookup(d *rules.Derived) shownLookup {
 	return shownLookup{Key: hex.EncodeToString(d.Key[:]), Digest: d.Digest.String(), Route: d.Route.Name, Namespace: d.Route.Namespace, hint: adjacentHint(d)}
 }
 
-// adjacentHint says where the row of a key may be that was given without its event, in a
-// route with adjacent buckets; "" for any other key.
+// adjacentHint tells where the row of a key may be if the user gave the key without its event and the route has
+// adjacent buckets; "" for any other key.
 func adjacentHint(d *rules.Derived) string {
 	if d.Route.AdjacentStep() == 0 || d.HasAdjacent {
 		return ""
@@ -174,49 +175,50 @@ func adjacentHint(d *rules.Derived) string {
 	return "; the order may have its row under the key of an adjacent bucket: pass the event, or its input record by --record"
 }
 
-// shownEntry is a key's row.
+// shownEntry is the row of a key.
 type shownEntry struct {
 	Task      string `json:"task"`
 	KeptUnder string `json:"kept_under,omitempty"` // digest of the row's key in an adjacent bucket; absent for the event's own key
 	Status    string `json:"status"`
 	First     string `json:"first"`      // topic/partition/offset
 	FirstTime int64  `json:"first_time"` // event time, Unix milliseconds
-	// DuplicatesUntil is the last event time at which an event is a duplicate; absent if
-	// the key is free. RetainedUntil is the last stream time at which the row is retained;
-	// later it is evicted.
+	// DuplicatesUntil is the last event time at which an event with the key is a duplicate; absent if the key
+	// is free. RetainedUntil is the last stream time at which the task retains the row; after that it evicts
+	// the row. Both are in Unix milliseconds.
 	DuplicatesUntil int64          `json:"copies_until,omitempty"`
 	RetainedUntil   int64          `json:"held_until"`
 	StreamTime      int64          `json:"stream_time"`
 	Held            bool           `json:"held"`
 	KeyState        front.KeyState `json:"key_state"`
 
-	// Hits and LastHit, in broker time, are of a route with count_hits; absent without a duplicate.
+	// Hits and LastHit (in broker time) exist for a route with count_hits; they are absent if the key has no
+	// duplicate.
 	Hits    uint64 `json:"hits,omitempty"`
 	LastHit int64  `json:"last_hit,omitempty"`
 
-	// Of claim mode. NextAttempt is the attempt of the next event that is not a
-	// duplicate; absent within the key's window.
+	// The following fields are for claim mode. NextAttempt is the attempt of the next event that is not a
+	// duplicate; absent within the window of the key.
 	Attempt       uint32 `json:"attempt,omitempty"`
 	NextAttempt   uint32 `json:"next_attempt,omitempty"`
 	ClaimedAt     int64  `json:"claimed_at,omitempty"`
-	LeaseUntil    int64  `json:"lease_until,omitempty"` // while in progress and not started
-	StartedBy     string `json:"started_by,omitempty"`  // start id to which the attempt was granted
+	LeaseUntil    int64  `json:"lease_until,omitempty"` // absent once the attempt has started or has ended
+	StartedBy     string `json:"started_by,omitempty"`  // the start id to which the attempt was granted
 	Request       string `json:"request,omitempty"`
-	Waiting       int    `json:"waiting,omitempty"` // requests of duplicates
+	Waiting       int    `json:"waiting,omitempty"` // how many requests of duplicates wait for the outcome
 	ResultBytes   *int   `json:"result_bytes,omitempty"`
 	ResultNull    bool   `json:"result_null,omitempty"`
 	ResultOmitted int    `json:"result_omitted_bytes,omitempty"`
-	resultLimit   int    // result_limit of the route
+	resultLimit   int    // result_limit of the route, in bytes
 
-	// Event is the first event; absent if the output has it no more, or was not read.
+	// Event is the first event; absent if the output no longer contains it, or if it was not read.
 	Event   *shownEvent `json:"event,omitempty"`
-	noEvent string      // why Event is absent; "" for no reason
-	// History is what the topics of the route say of later events; absent if they were not
-	// read.
+	noEvent string      // why Event is absent; "" if there is nothing to say
+	// History has what the topics of the route tell about later events; absent if the command did not read
+	// them.
 	History *front.History `json:"history,omitempty"`
 }
 
-// showEntry shows the row of a key.
+// showEntry returns the output for the row of a key.
 func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 	r, w := d.Route, e.Window
 	s := &shownEntry{
@@ -244,7 +246,7 @@ func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 			s.Status = dedup.StatusForwarded
 		}
 		for i := range e.Claim.Requests {
-			if e.Claim.Requests[i].At != e.Row.At { // that of the first event is no duplicate
+			if e.Claim.Requests[i].At != e.Row.At { // the request of the first event is no duplicate
 				s.Waiting++
 			}
 		}
@@ -263,8 +265,8 @@ func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 	return s
 }
 
-// omissionCause says why the result was not stored. The row does not have the cause;
-// there are only two.
+// omissionCause tells why the result was not stored. The row does not record the cause, but there are only two
+// possible causes.
 func (s *shownEntry) omissionCause() string {
 	if s.ResultOmitted > s.resultLimit {
 		return "over result_limit, " + plural(s.resultLimit, "byte")
@@ -272,7 +274,7 @@ func (s *shownEntry) omissionCause() string {
 	return "its row would exceed max.message.bytes of the changelog"
 }
 
-// describeKeyState describes the verdict on the next event with the key.
+// describeKeyState tells which verdict the next event with the key will get.
 func (s *shownEntry) describeKeyState() string {
 	next := "is emitted"
 	if s.NextAttempt > 0 {

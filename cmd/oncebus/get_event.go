@@ -12,8 +12,8 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// shownEvent is an event in the output of get. Its JSON names are an interface. Bytes
-// that are no UTF-8 are in the fields with _hex.
+// shownEvent is an event in the output of get. Its JSON names are an interface. Bytes that are not UTF-8 are in
+// the fields whose names end in _hex.
 type shownEvent struct {
 	At           string        `json:"at"`   // topic/partition/offset
 	Time         int64         `json:"time"` // of the record, Unix milliseconds
@@ -30,7 +30,7 @@ type shownHeader struct {
 	ValueHex string  `json:"value_hex,omitempty"`
 }
 
-// showEvent sets the event, or why it is absent.
+// showEvent sets the first event, or the reason why it is absent.
 func (s *shownEntry) showEvent(route *rules.Route, rec *kgo.Record, err error) {
 	switch {
 	case err != nil:
@@ -42,7 +42,7 @@ func (s *shownEntry) showEvent(route *rules.Route, rec *kgo.Record, err error) {
 	}
 }
 
-// newShownEvent returns a record as it is shown.
+// newShownEvent converts a record into its output.
 func newShownEvent(rec *kgo.Record) *shownEvent {
 	e := &shownEvent{At: fmt.Sprintf("%s/%d/%d", rec.Topic, rec.Partition, rec.Offset), Time: rec.Timestamp.UnixMilli()}
 	e.RecordKey, e.RecordKeyHex = showBytes(rec.Key)
@@ -55,7 +55,7 @@ func newShownEvent(rec *kgo.Record) *shownEvent {
 	return e
 }
 
-// showBytes returns b as text, or in hexadecimal digits; nil and "" for null.
+// showBytes returns b as text or, if b is not UTF-8, in hexadecimal digits; nil and "" for null.
 func showBytes(b []byte) (text *string, digits string) {
 	if b == nil {
 		return nil, ""
@@ -67,7 +67,7 @@ func showBytes(b []byte) (text *string, digits string) {
 	return &s, ""
 }
 
-// facts are the lines of the event for people.
+// facts returns the lines of the event in the output for people.
 func (e *shownEvent) facts() []fact {
 	printed := func(text *string, digits string) string {
 		switch {

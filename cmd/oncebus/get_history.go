@@ -7,7 +7,7 @@ import (
 	"oncebus/processor/front"
 )
 
-// historyFacts are the lines of a history for people.
+// historyFacts returns the lines of a history in the output for people.
 func historyFacts(h *front.History) []fact {
 	if h == nil {
 		return nil
@@ -50,7 +50,7 @@ func describeHistory(e *front.HistoryEntry) string {
 	return text
 }
 
-// visible replaces a control character, which a header of any producer may have.
+// visible replaces a control character. Any producer may put control characters into a header.
 func visible(r rune) rune {
 	if r < ' ' || r == 0x7f {
 		return '\uFFFD'

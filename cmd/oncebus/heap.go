@@ -11,40 +11,38 @@ import (
 )
 
 const (
-	// heapGrowthMax is how many bytes the heap may grow between two collections. By
-	// default Go lets it double: 50 million keys, with up to 500 MiB live, would take
-	// 1 GiB. Rows and filters contain no pointers, so a collection costs about the
-	// same with many keys as with few.
+	// heapGrowthMax is how many bytes the heap may grow between two collections. By default Go lets the heap
+	// double: 50 million keys, with up to 500 MiB live, would take 1 GiB. Rows and filters contain no pointers,
+	// so a collection costs about the same with many keys as with few.
 	heapGrowthMax = 192 << 20
-	// heapMin is Go's own least heap at 100 %.
+	// heapMin is the smallest heap of Go itself at GOGC=100.
 	heapMin = 4 << 20
-	// busyGrowthMax and gcPercentMax limit the growth of a heap because much is allocated. The
-	// percentage holds for an interval, in which the live heap may grow too: without these
-	// limits a burst of requests had 130 MiB (TestSystemIngressWithoutBus), with them 49.
+	// busyGrowthMax and gcPercentMax limit how much the heap grows because the process allocates much. The
+	// percentage stays in force for an interval, and the live heap may grow during it: without these limits the
+	// heap reached 130 MiB in a burst of requests (TestSystemIngressWithoutBus), with them 49 MiB.
 	busyGrowthMax = 64 << 20
 	gcPercentMax  = 200
-	// gcPercentMin limits how often a very large heap is collected.
+	// gcPercentMin bounds how often the garbage collector runs on a very large heap.
 	gcPercentMin = 25
-	// heapInterval is how often boundHeap adjusts the percentage.
+	// heapInterval is how often boundHeap adjusts the percentage of GOGC.
 	heapInterval = time.Second
-	// gcPercentStep is by which part a percentage has to change, because each change stops
-	// all goroutines for a moment.
+	// gcPercentStep is by which fraction the percentage must differ before boundHeap changes it, because each
+	// change stops all goroutines for a moment.
 	gcPercentStep = 0.2
 )
 
-// gcPercent returns the GOGC for a heap with so many live bytes, in a process that
-// allocates so many in a heapInterval. The heap may double. A small one may also grow by
-// what is allocated in an interval, within the limits above, so that it is collected less often.
-// At 10,000 requests/s a percentage of 400 had 5 % less CPU and p99 of 35 and 24 ms instead
-// of 43 and 34 (benchmarks/ingress, 2026-11-25).
+// gcPercent returns the value of GOGC for a heap with this many live bytes, in a process that allocates this
+// many bytes per heapInterval. The heap may double. A small heap may also grow by what the process allocates in
+// an interval, within the limits above, so that it is collected less often. At 10,000 requests/s, a percentage
+// of 400 took 5 % less CPU and lowered p99 to 35 and 24 ms, from 43 and 34 ms (benchmarks/ingress, 2026-11-25).
 func gcPercent(live, allocated uint64) int {
 	live = max(live, heapMin)
 	growth := min(heapGrowthMax, max(live, min(allocated, busyGrowthMax)))
 	return int(min(gcPercentMax, max(gcPercentMin, growth*100/live)))
 }
 
-// boundHeap keeps the heap from growing by more than heapGrowthMax until ctx is
-// done. It does nothing if environ sets GOGC or GOMEMLIMIT.
+// boundHeap keeps the heap from growing by more than heapGrowthMax between collections, until ctx is done. It
+// does nothing if environ sets GOGC or GOMEMLIMIT, because the operator has then decided.
 func boundHeap(ctx context.Context, environ []string) {
 	if slices.ContainsFunc(environ, func(v string) bool {
 		return strings.HasPrefix(v, "GOGC=") || strings.HasPrefix(v, "GOMEMLIMIT=")

@@ -21,8 +21,8 @@ type holdOptions struct {
 	routesFile, reason string
 	limit, timeout     time.Duration
 	asJSON             bool
-	leaving, left      bool // of hold
-	back               bool // of release
+	leaving, left      bool // only for hold
+	back               bool // only for release
 }
 
 // holdCommand is 'oncebus hold'.
@@ -73,7 +73,7 @@ func releaseCommand() cli.Command {
 	}
 }
 
-// run connects and runs one of the commands.
+// run connects to Kafka and runs hold or release.
 func (o *holdOptions) run(ctx context.Context, name string, p cli.Process, do func(context.Context, *front.Decider, cli.Process) error) int {
 	switch {
 	case o.limit < 0 || o.timeout < 0:
@@ -90,6 +90,7 @@ func (o *holdOptions) run(ctx context.Context, name string, p cli.Process, do fu
 	return withDecider(ctx, name, o.routesFile, p, func(d *front.Decider) error { return do(ctx, d, p) })
 }
 
+// hold begins a hold and waits until it is complete. Without a reason it only shows the hold in force.
 func (o *holdOptions) hold(ctx context.Context, d *front.Decider, p cli.Process) error {
 	if o.left {
 		if _, err := d.Leave(ctx); err != nil {
@@ -128,7 +129,8 @@ func (o *holdOptions) hold(ctx context.Context, d *front.Decider, p cli.Process)
 	return fmt.Errorf("not complete within %v; the hold stays in force: wait for it with 'oncebus hold', or end it with 'oncebus release'", o.timeout)
 }
 
-// begin puts a hold in force. A repeated --leaving goes on with that of a killed command.
+// begin puts a hold in force. If a command with --leaving was killed, a repeated one continues the hold that it
+// began.
 func (o *holdOptions) begin(ctx context.Context, d *front.Decider) error {
 	if o.leaving {
 		s, err := d.HoldState(ctx)
@@ -173,7 +175,7 @@ type shownHold struct {
 	Undrained []string         `json:"undrained"`
 }
 
-// show prints how far a hold is.
+// show prints which partitions are held already and which are not.
 func (o *holdOptions) show(p cli.Process, s *front.HoldState) error {
 	shown := shownHold{s.Hold, s.Complete(), map[string]int64{}, names(s.NotHeld), names(s.Undrained)}
 	for id, offset := range s.Held {
@@ -210,7 +212,7 @@ func (o *holdOptions) show(p cli.Process, s *front.HoldState) error {
 	return nil
 }
 
-// names returns the names of tasks or partitions, sorted.
+// names returns the names of tasks or partitions in sorted order.
 func names(ids []app.TaskID) []string {
 	all := []string{}
 	for _, id := range ids {

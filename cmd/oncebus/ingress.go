@@ -14,8 +14,8 @@ import (
 	"oncebus/processor/ingress"
 )
 
-// ingressCommand is 'oncebus ingress': it accepts events, which processes of 'oncebus
-// run' judge.
+// ingressCommand is 'oncebus ingress': it accepts events over HTTP. Other processes, with 'oncebus run', judge
+// them.
 func ingressCommand() cli.Command {
 	return service{Command: cli.Command{
 		Name: "ingress", About: "accept events by HTTP and respond with the verdict",
@@ -45,7 +45,7 @@ func serveIngress(ctx context.Context, s settings.Settings, routes *rules.Routes
 	})
 }
 
-// openIngress returns an ingress that listens, or nil and the exit code.
+// openIngress returns an ingress that listens. If that fails, it returns nil and the exit code.
 func openIngress(ctx context.Context, s settings.Settings, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger) (*ingress.Service, int) {
 	for _, w := range routes.Warnings {
 		log.Warn("routes file warning", "warning", w)

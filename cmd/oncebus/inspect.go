@@ -17,8 +17,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// inspection has the parts that 'oncebus get' and 'oncebus forget' share: the selected
-// keys, and an inspector of the app's topics.
+// inspection has what 'oncebus get' and 'oncebus forget' share: the selected keys, and an inspector that reads
+// the topics of the app.
 type inspection struct {
 	targets   []front.Target
 	inspector *front.Inspector
@@ -58,8 +58,8 @@ func (o *inspectOptions) define(fs *pflag.FlagSet) {
 	cli.OutputFlag(fs, &o.json)
 }
 
-// inspect finds the selected keys and connects. If the command has ended, done is true and
-// code is the exit code.
+// inspect finds the selected keys and connects to Kafka. If done is true, the command has ended already and
+// code is its exit code.
 func (o *inspectOptions) inspect(ctx context.Context, name string, rest []string, p cli.Process) (in inspection, code int, done bool) {
 	o.takeHeaders()
 	if err := o.check(rest); err != nil {
@@ -101,8 +101,8 @@ func (o *inspectOptions) inspect(ctx context.Context, name string, rest []string
 	return in, 0, false
 }
 
-// dropUnknown drops the keys of routes with which the app has never run, if other keys are
-// left: the routes file may have more routes than the service.
+// dropUnknown drops the keys of routes with which the app has never run, as long as other keys are left: the
+// routes file may have more routes than the running service.
 func (in *inspection) dropUnknown() {
 	for t := range in.targets {
 		target := &in.targets[t]
@@ -113,8 +113,9 @@ func (in *inspection) dropUnknown() {
 	}
 }
 
-// codeOf returns the exit code for an error of the inspector. Only the app's manifest
-// shows whether settings and routes are those of the app.
+// codeOf returns the exit code for an error of the inspector. An error of the operator has ExitWrong although
+// the command has read from Kafka: only the app's manifest shows whether settings and routes are those of the
+// app.
 func codeOf(err error) int {
 	if kafka.IsOperatorError(err) {
 		return cli.ExitWrong
@@ -122,7 +123,7 @@ func codeOf(err error) int {
 	return cli.ExitFailed
 }
 
-// findRoute returns the route of that name. file is for the error.
+// findRoute returns the route with this name. file is the name of the routes file, for the error.
 func findRoute(routes *rules.Routes, file, name string) (*rules.Route, error) {
 	if route := routes.Route(name); route != nil {
 		return route, nil
@@ -132,7 +133,7 @@ func findRoute(routes *rules.Routes, file, name string) (*rules.Route, error) {
 
 func inClaimMode(r *rules.Route) bool { return r.Mode == rules.ClaimMode }
 
-// routeNames lists the routes for an error.
+// routeNames lists the names of the routes, for an error.
 func routeNames(routes *rules.Routes) string {
 	var names []string
 	for _, r := range routes.Routes {
@@ -141,11 +142,11 @@ func routeNames(routes *rules.Routes) string {
 	return cmp.Or(strings.Join(names, ", "), "none")
 }
 
-// routeWords returns the words that a shell completes: the names of the routes for
-// --route, and their input topics for --topic. file is the value of --routes.
+// routeWords returns the words with which a shell completes --route (names of routes) and --topic (their input
+// topics). file is the value of --routes.
 func routeWords(file *string) func(p cli.Process, flag string) []string {
 	return func(p cli.Process, flag string) []string {
-		s, _ := settings.Parse(p.Environ) // without a valid one there is no routes file, or the default
+		s, _ := settings.Parse(p.Environ) // with wrong settings the routes file is missing, or is the default one
 		routes, err := settings.ReadRoutes(cmp.Or(*file, s.Routes))
 		if err != nil {
 			return nil

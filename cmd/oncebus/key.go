@@ -27,8 +27,8 @@ import (
 	"oncebus/processor/registry"
 )
 
-// keyLineMax is the longest line of 'oncebus key --lines', in bytes. By default a
-// broker rejects a record of that size.
+// keyLineMax is the longest line of 'oncebus key --lines' in bytes. By default a broker would reject a record
+// of that size.
 const keyLineMax = 64 << 20
 
 // keyOptions are the flags of 'oncebus key'.
@@ -92,7 +92,7 @@ func (o *keyOptions) run(ctx context.Context, rest []string, p cli.Process) int 
 	return cli.ExitStopped
 }
 
-// keyPrinter derives and prints keys.
+// keyPrinter derives and prints dedup keys.
 type keyPrinter struct {
 	keyOptions
 	deriver *rules.Deriver
@@ -100,7 +100,7 @@ type keyPrinter struct {
 	out     io.Writer
 }
 
-// newKeyPrinter reads routes and secret. Every error means wrong settings.
+// newKeyPrinter reads the routes and the secret. Each of its errors means that settings are wrong.
 func newKeyPrinter(o keyOptions, p cli.Process) (*keyPrinter, error) {
 	s, settingsErr := settings.Parse(p.Environ)
 	if o.routesFile != "" {
@@ -129,11 +129,11 @@ func newKeyPrinter(o keyOptions, p cli.Process) (*keyPrinter, error) {
 	return &keyPrinter{keyOptions: o, deriver: deriver, schemas: schemas, out: p.Stdout}, nil
 }
 
-// errNoKey says that an event has no dedup key.
+// errNoKey means that an event has no dedup key.
 var errNoKey = errors.New("no key can be derived")
 
-// print explains every event of the input. With lines, an event without a key gets a
-// line with the error, and the next line follows.
+// print explains every event of the input. With --lines, an event without a key gets a line with the error, and
+// print continues with the next line.
 func (k *keyPrinter) print(ctx context.Context, in io.Reader) error {
 	if !k.lines {
 		payload, err := io.ReadAll(in)
@@ -173,22 +173,21 @@ func (k *keyPrinter) print(ctx context.Context, in io.Reader) error {
 	return nil
 }
 
-// shownKey explains a key, or with Error why it is missing. Its JSON names are an
-// interface.
+// shownKey explains a key; if there is no key, Error tells why. Its JSON names are an interface.
 type shownKey struct {
 	Key       string   `json:"key,omitempty"`
 	Route     string   `json:"route,omitempty"`
 	Namespace string   `json:"namespace,omitempty"`
 	Tenant    string   `json:"tenant,omitempty"`
 	Source    string   `json:"source,omitempty"`
-	Preset    string   `json:"preset,omitempty"` // why the preset of the route's provider keys so
+	Preset    string   `json:"preset,omitempty"` // why the preset of the route's provider chooses this key
 	Hash      string   `json:"hash,omitempty"`
-	Hashed    string   `json:"hashed,omitempty"`     // as text, if printable
-	HashedHex string   `json:"hashed_hex,omitempty"` // if not printable
-	Digest    string   `json:"digest,omitempty"`     // state key
+	Hashed    string   `json:"hashed,omitempty"`     // the hashed bytes as text, if they are printable
+	HashedHex string   `json:"hashed_hex,omitempty"` // the hashed bytes, if they are not printable
+	Digest    string   `json:"digest,omitempty"`     // the key in the state store
 	Time      int64    `json:"time,omitempty"`       // event time, Unix milliseconds
-	Skipped   []string `json:"skipped,omitempty"`    // sources that yielded no key
-	Compared  []string `json:"compared,omitempty"`   // by the routes of the topic, none of which takes the event
+	Skipped   []string `json:"skipped,omitempty"`    // key sources that yielded no key
+	Compared  []string `json:"compared,omitempty"`   // what the routes of the topic compared, if none of them takes the event
 	Hint      string   `json:"hint,omitempty"`
 	Error     string   `json:"error,omitempty"`
 }
@@ -196,7 +195,7 @@ type shownKey struct {
 func (k *keyPrinter) explain(ctx context.Context, payload []byte) shownKey {
 	in := k.input(k.topic, payload)
 	in.AsJSON = !k.encoded
-	if _, err := k.schemas.Derive(ctx, k.deriver, in); err != nil { // reads the schema
+	if _, err := k.schemas.Derive(ctx, k.deriver, in); err != nil { // loads the schema
 		return shownKey{Error: err.Error()}
 	}
 	derived, explanation := k.deriver.Explain(in)
@@ -234,7 +233,7 @@ func (k *keyPrinter) explain(ctx context.Context, payload []byte) shownKey {
 	return shown
 }
 
-// write prints one key as a table or as JSON.
+// write prints a key as a table or as JSON.
 func (k *keyPrinter) write(s shownKey) error {
 	if k.json {
 		return k.writeLine(s)
@@ -266,7 +265,7 @@ func (k *keyPrinter) write(s shownKey) error {
 	return tw.Flush()
 }
 
-// writeLine prints one key, or the reason why it is missing, on one line.
+// writeLine prints a key on one line; if there is no key, it prints the reason.
 func (k *keyPrinter) writeLine(s shownKey) error {
 	if !k.json {
 		line := s.Key
@@ -281,7 +280,7 @@ func (k *keyPrinter) writeLine(s shownKey) error {
 	return encoder.Encode(s)
 }
 
-// printable reports whether b can be printed unchanged on one line.
+// printable reports whether b can be printed unchanged on a single line.
 func printable(b []byte) bool {
 	if !utf8.Valid(b) {
 		return false

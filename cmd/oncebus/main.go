@@ -13,8 +13,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	// The first signal cancels ctx and removes the handler, so that a second one
-	// ends the process immediately.
+	// The first signal cancels ctx and removes the handler, so that a second signal ends the process
+	// immediately.
 	context.AfterFunc(ctx, stop)
 	os.Exit(commands().Run(ctx, os.Args[1:], cli.ThisProcess()))
 }

@@ -89,8 +89,8 @@ func abortCommand() cli.Command {
 	}
 }
 
-// withMover reads the settings, connects, and does what the command with that name does. It
-// returns the exit code.
+// withMover reads the settings, connects to Kafka, calls do, and returns the exit code. name is the name of the
+// command, for error messages.
 func withMover(ctx context.Context, name, routesFile string, p cli.Process, do func(*move.Mover) error) int {
 	s, routes, err := settings.Load(p.Environ, routesFile)
 	if err != nil {
@@ -110,8 +110,8 @@ func withMover(ctx context.Context, name, routesFile string, p cli.Process, do f
 // shownMove is the output of move and abort. Its JSON names are an interface.
 type shownMove struct {
 	Switch *app.Switch `json:"switch"`
-	HeldMS int64       `json:"held_ms"` // how long the input was held, as far as the command saw
-	// Already reports that the app had what was asked for, so that nothing was done.
+	HeldMS int64       `json:"held_ms"` // how long the input was held while the command watched
+	// Already tells that the app already had what was asked for, so that the command did nothing.
 	Already bool `json:"already,omitempty"`
 }
 
@@ -137,7 +137,7 @@ func (o *moveOptions) runMove(ctx context.Context, m *move.Mover, p cli.Process)
 	return nil
 }
 
-// phaseText says what a move does in a phase.
+// phaseText tells what a move does in its present phase.
 func phaseText(s *app.Switch) string {
 	switch s.Phase {
 	case switchover.Preparing:

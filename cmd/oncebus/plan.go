@@ -19,9 +19,9 @@ import (
 	"oncebus/processor/front"
 )
 
-// changeOptions are the options of plan and apply.
+// changeOptions are the flags of plan and apply.
 type changeOptions struct {
-	name    string // of the command
+	name    string // name of the command
 	yes     bool
 	forget  []string
 	timeout time.Duration
@@ -120,7 +120,7 @@ func (o *changeOptions) plan(ctx context.Context, changer *front.Changer, p cli.
 	return cli.ExitStopped, err
 }
 
-// writePlan prints the changes, one a line, with why and what does it below.
+// writePlan prints one line for each change, and below it why the change is of its kind and how to make it.
 func writePlan(p cli.Process, a *app.Applied) error {
 	if a.Behind > 0 {
 		cli.Printf(p.Stdout, "the file is route set %d; set %d is in force: to apply it goes back\n", a.Behind, a.InForce)
@@ -147,12 +147,12 @@ func writePlan(p cli.Process, a *app.Applied) error {
 	return tw.Flush()
 }
 
-// shownApplied is printed as JSON. Its JSON names are an interface.
+// shownApplied is the output of apply as JSON. Its JSON names are an interface.
 type shownApplied struct {
 	*app.Applied
 	front.Taken
 
-	Seconds float64 `json:"seconds"` // until all live processes had taken the set
+	Seconds float64 `json:"seconds"` // how long it took until all live processes had taken the set
 }
 
 func (o *changeOptions) apply(ctx context.Context, changer *front.Changer, p cli.Process) (int, error) {
@@ -193,7 +193,7 @@ func (o *changeOptions) apply(ctx context.Context, changer *front.Changer, p cli
 	return cli.ExitStopped, err
 }
 
-// text returns the set in force, what is new in it, and who has it.
+// text returns the route set in force, what is new in it, and which processes have taken it.
 func (a *shownApplied) text() string {
 	text := fmt.Sprintf("set %d in force", a.Set)
 	var parts []string

@@ -24,10 +24,10 @@ func runCommand() cli.Command {
 	}, load: settings.LoadRun, serve: serve}.command()
 }
 
-// serve runs the processor, the admin server, and the ingress if it has an address.
+// serve runs the processor and the admin server, and also the ingress if it has an address.
 func serve(ctx context.Context, s settings.Settings, routes *rules.Routes, kept *page.Log, log *slog.Logger) int {
 	registry := newRegistry()
-	s.Processor.Config = s.Processor.WithBudget() // one for the processor and the ingress
+	s.Processor.Config = s.Processor.WithBudget() // the processor and the ingress share this budget
 	proc, err := processor.New(s.Processor, routes, registry, log)
 	if err != nil {
 		log.Error("wrong settings", "error", err)
@@ -59,8 +59,8 @@ func serve(ctx context.Context, s settings.Settings, routes *rules.Routes, kept 
 		state: state,
 		page:  source,
 		run: func(ctx context.Context) error {
-			// In-flight requests wait for verdicts, so the processor stops after
-			// the ingress has sent the last response.
+			// In-flight requests wait for verdicts, so the processor must stop after the ingress has sent its
+			// last response.
 			judging, stop := context.WithCancel(context.WithoutCancel(ctx))
 			defer stop()
 			ctx, end := context.WithCancel(ctx)

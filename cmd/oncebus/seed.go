@@ -108,7 +108,7 @@ func (o *seedOptions) run(ctx context.Context, args []string, p cli.Process) int
 	return cli.ExitStopped
 }
 
-// check returns the first mistake of the command line, and the time of --first-seen.
+// check returns the first mistake on the command line, and the time of --first-seen.
 func (o *seedOptions) check(args []string) (first *int64, err error) {
 	switch {
 	case len(args) != 1:
@@ -127,7 +127,7 @@ func (o *seedOptions) check(args []string) (first *int64, err error) {
 	return &at, nil
 }
 
-// options returns the options of a seed of a file.
+// options returns the options with which the client seeds a file.
 func (o *seedOptions) options(c *transfer.Client, file string, first *int64, p cli.Process) (*transfer.SeedOptions, error) {
 	options := &transfer.SeedOptions{By: operatorName(), Rate: o.rate, Wait: o.timeout}
 	var route *app.Route
@@ -179,7 +179,8 @@ func (o *seedOptions) options(c *transfer.Client, file string, first *int64, p c
 	return options, nil
 }
 
-// fileDigest returns the SHA-256 of a file, which names its progress.
+// fileDigest returns the SHA-256 of a file. The digest identifies the file's progress, so that a repeated seed
+// continues.
 func fileDigest(name string) (string, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -193,7 +194,7 @@ func fileDigest(name string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// tooLateShown is how many lines that came too late are printed.
+// tooLateShown is how many of the lines that came too late the command prints.
 const tooLateShown = 20
 
 func writeSeeded(p cli.Process, r *transfer.Seeded) {

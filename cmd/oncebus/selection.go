@@ -20,8 +20,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// selection says which keys a command is about. Exactly one way is used: an event, a dedup
-// key, an id, a record, or a file of them.
+// selection says which keys a command is about. The user selects them in exactly one way: by an event, a dedup
+// key, an id, a record, or a file of several.
 type selection struct {
 	eventFlags
 	route    string
@@ -34,8 +34,8 @@ type selection struct {
 	secret []byte
 }
 
-// takeHeaders moves the headers of oncebus out of the event: a person may paste what a
-// console consumer prints. The key and the route select the row, all others mean nothing.
+// takeHeaders moves the headers of oncebus out of the event, because a person may paste the output of a console
+// consumer. The headers with the key and the route select the row; all other headers of oncebus are dropped.
 func (s *selection) takeHeaders() {
 	s.headers = slices.DeleteFunc(s.headers, func(h header) bool {
 		switch {
@@ -48,7 +48,7 @@ func (s *selection) takeHeaders() {
 	})
 }
 
-// check returns a mistake in the combination of options.
+// check returns a mistake in the combination of flags.
 func (s *selection) check(rest []string) error {
 	var ways []string
 	for _, way := range []struct {
@@ -70,7 +70,7 @@ func (s *selection) check(rest []string) error {
 	return nil
 }
 
-// candidates returns the routes that may have derived the key: that of --route, or all.
+// candidates returns the routes that may have derived the key: the route of --route, or all routes.
 func (s *selection) candidates() []*rules.Route {
 	if s.route != "" {
 		return []*rules.Route{s.routes.Route(s.route)}
@@ -78,7 +78,7 @@ func (s *selection) candidates() []*rules.Route {
 	return s.routes.Routes
 }
 
-// targets returns the selected keys. Those of a record are not known without a connection.
+// targets returns the selected keys. The keys of a record are unknown until the command has connected to Kafka.
 func (s *selection) targets(rest []string, stdin io.Reader) ([]front.Target, error) {
 	switch {
 	case s.record != "":
@@ -101,8 +101,8 @@ func (s *selection) targets(rest []string, stdin io.Reader) ([]front.Target, err
 
 func one(t front.Target, err error) ([]front.Target, error) { return []front.Target{t}, err }
 
-// byKey returns every key that a text can mean: 64 hexadecimal digits are a dedup key, and
-// may also be an id.
+// byKey returns every key that a text can mean: 64 hexadecimal digits are a dedup key, but they may also be an
+// id.
 func (s *selection) byKey(name, text string) (front.Target, error) {
 	t := front.Target{Text: text}
 	if key, err := hex.DecodeString(text); err == nil && len(key) == len(rules.Derived{}.Key) {
@@ -118,7 +118,7 @@ func (s *selection) byKey(name, text string) (front.Target, error) {
 	return t, err
 }
 
-// byID returns the keys of an id, or of the parts of a composite one.
+// byID returns the keys that an id, or the parts of a composite id, have in the candidate routes.
 func (s *selection) byID(name string, ids ...string) (front.Target, error) {
 	t := front.Target{Text: strings.Join(ids, " ")}
 	deriver := s.routes.NewDeriver(s.secret)
@@ -136,7 +136,7 @@ func (s *selection) byID(name string, ids ...string) (front.Target, error) {
 	return t, errors.Join(mistakes...)
 }
 
-// derive returns the key of an event.
+// derive returns the key that the route derives for an event.
 func (s *selection) derive(payload []byte) (rules.Derived, error) {
 	route := s.routes.Route(s.route)
 	derived := s.routes.NewDeriver(s.secret).Derive(s.input(route.Topics[0], payload))
@@ -151,11 +151,11 @@ func (s *selection) derive(payload []byte) (rules.Derived, error) {
 	return derived, nil
 }
 
-// lineBytesMax bounds a line of --file.
+// lineBytesMax is the longest line of --file in bytes.
 const lineBytesMax = 16 << 20
 
-// fileTargets returns the keys in a file, one a line: an event as a JSON object, the parts of a
-// composite id as a JSON array, a dedup key, or an id. It reports all mistakes together.
+// fileTargets returns the keys in a file. Each line is an event as a JSON object, the parts of a composite id
+// as a JSON array, a dedup key, or an id. fileTargets reports all mistakes in the file together.
 func (s *selection) fileTargets(stdin io.Reader) ([]front.Target, error) {
 	in := io.NopCloser(stdin)
 	if s.file != "-" {
@@ -212,7 +212,7 @@ func (s *selection) lineTarget(line []byte) (front.Target, error) {
 	return s.byKey("the line", string(line))
 }
 
-// position returns the position of --record.
+// position parses the position of --record.
 func (s *selection) position() (deadletter.Position, error) {
 	at, err := deadletter.ParsePosition(s.record)
 	if err != nil {
@@ -221,7 +221,7 @@ func (s *selection) position() (deadletter.Position, error) {
 	return at, nil
 }
 
-// ofRecord returns the keys of the record of --record.
+// ofRecord reads the record that --record names and returns its keys.
 func (s *selection) ofRecord(ctx context.Context, inspector *front.Inspector) ([]front.Target, error) {
 	at, err := s.position()
 	if err != nil {

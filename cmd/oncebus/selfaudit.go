@@ -88,7 +88,8 @@ func (o *selfAuditOptions) run(ctx context.Context, _ []string, p cli.Process) i
 	return cli.ExitStopped
 }
 
-// finish prints the result, and saves its position: a position that is saved has been seen.
+// finish prints the result and then saves the position. In this order, a position that is saved has also been
+// shown.
 func (o *selfAuditOptions) finish(p cli.Process, shown *shownSelfAudit) error {
 	var err error
 	switch {
@@ -105,7 +106,7 @@ func (o *selfAuditOptions) finish(p cli.Process, shown *shownSelfAudit) error {
 	return savePosition(o.save, shown.To)
 }
 
-// position reads --from; nil for none.
+// position reads the position file of --from; nil if the audit begins at the app's first record.
 func (o *selfAuditOptions) position() (*selfaudit.Position, error) {
 	if o.from == "" {
 		return nil, nil
@@ -125,7 +126,7 @@ func (o *selfAuditOptions) position() (*selfaudit.Position, error) {
 	return position, nil
 }
 
-// savePosition replaces a file at once: a run that is killed leaves the former position.
+// savePosition replaces the file atomically: if the command is killed, the previous position stays.
 func savePosition(path string, position *selfaudit.Position) error {
 	temporary, err := openPart(path)
 	if err != nil {

@@ -15,47 +15,49 @@ import (
 	"oncebus/processor/selfaudit"
 )
 
-// shownSelfAudit is the result of an audit as it is printed.
+// shownSelfAudit is the result of a self-audit, for printing.
 type shownSelfAudit struct {
 	*selfaudit.Result
 	app    string
 	routes *rules.Routes
 }
 
-// auditJSON is printed as JSON. Its JSON names are an interface.
+// auditJSON is the output as JSON. Its JSON names are an interface.
 type auditJSON struct {
 	App     string `json:"app"`
 	Verdict string `json:"verdict"` // held, broken, or begins
-	// From is when the range begins, "" for the app's first record; To is when it ends.
+	// From is where the audited range begins, "" for the app's first record; To is where the range ends.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Records were read, in Seconds. Before that the end of the range took CutSeconds: open
-	// transactions had to end.
+	// Records is how many records the audit has read, within Seconds. Before that it took CutSeconds to find
+	// the end of the range, because open transactions had to end.
 	Records    int64        `json:"records"`
 	Seconds    float64      `json:"seconds"`
 	CutSeconds float64      `json:"cut_seconds"`
 	Routes     []auditRoute `json:"routes"`
 	Keys       int          `json:"keys"`
-	// OneIn: of how many keys one was followed. OneInMatched: of how many keys the outputs were
-	// matched with the changelog. 1 is all.
+	// OneIn: the audit followed one of so many keys. OneInMatched: it matched the outputs of one of so many
+	// keys with the changelog. 1 means all keys.
 	OneIn          int64 `json:"one_in"`
 	OneInMatched   int64 `json:"one_in_matched"`
 	Carried        int   `json:"carried"`
 	Replies        int64 `json:"replies"`
 	RepliesUnknown int64 `json:"replies_unknown"`
-	// Violations counts all by invariant, Findings describes the first ones of each.
+	// Violations has the number of all violations by invariant; Findings describes the first violations of
+	// each.
 	Violations map[string]int64    `json:"violations"`
 	Findings   []selfaudit.Finding `json:"findings"`
 	Reasons    []string            `json:"reasons"` // why nothing was audited
 	Positions  auditPositions      `json:"positions"`
 }
 
+// auditRoute has the numbers of a route.
 type auditRoute struct {
 	Route string `json:"route"`
 	selfaudit.RouteCounts
 }
 
-// auditPositions are the first offsets that were not audited, by topic and partition.
+// auditPositions has the first offsets that were not audited, by topic and in the order of partitions.
 type auditPositions struct {
 	Inputs     map[string][]int64 `json:"inputs"`
 	Changelogs map[string][]int64 `json:"changelogs"`
@@ -72,7 +74,7 @@ func (a *shownSelfAudit) verdict() string {
 	return "held"
 }
 
-// since is when the range begins.
+// since returns the time at which the audited range begins; "" for the app's first record.
 func (a *shownSelfAudit) since() string {
 	if a.From == nil || a.From.IsStart() {
 		return ""
@@ -80,7 +82,7 @@ func (a *shownSelfAudit) since() string {
 	return a.From.At.Format(time.RFC3339)
 }
 
-// rate is the records per second.
+// rate returns how many records the audit read per second.
 func (a *shownSelfAudit) rate() int64 {
 	return int64(float64(a.Records) / max(a.Took.Seconds(), 0.001))
 }
@@ -103,7 +105,7 @@ func (a *shownSelfAudit) writeJSON(to io.Writer) error {
 	return json.NewEncoder(to).Encode(shown)
 }
 
-// violations is the number of all findings.
+// violations returns the number of all violations.
 func (a *shownSelfAudit) violations() (n int64) {
 	for _, count := range a.Report.Counts {
 		n += count
@@ -111,7 +113,7 @@ func (a *shownSelfAudit) violations() (n int64) {
 	return n
 }
 
-// writeLine writes one line for a log, and one for each finding.
+// writeLine prints one line for a log, and one further line for each finding.
 func (a *shownSelfAudit) writeLine(to io.Writer) {
 	var inputs, unique, duplicates int64
 	for _, r := range a.Report.Routes {
@@ -133,7 +135,7 @@ func (a *shownSelfAudit) writeFindings(to io.Writer) {
 	}
 }
 
-// write writes the result for people.
+// write prints the result as text for people.
 func (a *shownSelfAudit) write(to io.Writer) error {
 	since := cmp.Or(a.since(), "its first record")
 	switch a.verdict() {
@@ -164,7 +166,7 @@ func (a *shownSelfAudit) write(to io.Writer) error {
 	return nil
 }
 
-// followed says which part of the keys was followed.
+// followed tells which part of the keys the audit has followed.
 func followed(r *selfaudit.Report) string {
 	switch {
 	case r.OneInMatched > 1:

@@ -19,20 +19,19 @@ import (
 
 var errStopping = errors.New("stopping")
 
-// service is a command that runs until it is asked to stop. It has no flags; its
-// help lists the settings.
+// service is a command that runs until it is asked to stop. It has no flags; its help lists the settings.
 type service struct {
 	cli.Command
 	load  func(environ []string) (settings.Settings, *rules.Routes, error)
 	serve func(context.Context, settings.Settings, *rules.Routes, *page.Log, *slog.Logger) int
 }
 
-// run validates settings and routes before it connects to a broker.
+// run validates settings and routes before it connects to any broker.
 func (c service) run(ctx context.Context, _ []string, p cli.Process) int {
 	s, routes, err := c.load(p.Environ)
 	if err != nil {
 		cli.Printf(p.Stderr, "%v\n", err)
-		if routes != nil { // they name further settings
+		if routes != nil { // the routes name further settings: their secrets
 			for _, name := range settings.Unknown(p.Environ, routes) {
 				cli.Printf(p.Stderr, "%s: no setting has this name%s\n", name, meantSetting(name))
 			}
@@ -52,7 +51,7 @@ func (c service) run(ctx context.Context, _ []string, p cli.Process) int {
 	return c.serve(ctx, s, routes, kept, log)
 }
 
-// meantSetting returns a question for the setting that a variable may mean; "" for none.
+// meantSetting returns a question with the setting that a variable most likely means; "" if there is none.
 func meantSetting(variable string) string {
 	if name := settings.Nearest(variable); name != "" {
 		return "; did you mean " + name + "?"
@@ -70,16 +69,16 @@ func (c service) command() cli.Command {
 	return c.Command
 }
 
-// work is a service that supervise runs.
+// work is what supervise needs to run a service.
 type work struct {
 	ready func() error
 	state func(brief bool) any
-	run   func(context.Context) error // returns when its context is done
-	page  page.Source                 // without what supervise knows
+	run   func(context.Context) error // must return when its context is done
+	page  page.Source                 // supervise adds what it knows itself
 }
 
-// supervise runs a service and the admin server, and returns the exit code. The
-// server starts first and stops last, so that probes see the service start and stop.
+// supervise runs a service together with the admin server, and returns the exit code. The admin server starts
+// first and stops last, so that probes can see the service start and stop.
 func supervise(ctx context.Context, s settings.Settings, registry *prometheus.Registry, log *slog.Logger, what work) int {
 	var listen net.ListenConfig
 	listener, err := listen.Listen(ctx, "tcp", s.AdminAddr)
@@ -103,8 +102,8 @@ func supervise(ctx context.Context, s settings.Settings, registry *prometheus.Re
 	log.Info("http listening", "addr", listener.Addr().String())
 
 	runErr := what.run(running)
-	// If the admin server failed, its error is the cause. After an ordinary stop
-	// the cause is that of ctx.
+	// If the admin server failed, its error is the cause. After an ordinary stop ctx is done, and there is no
+	// error.
 	if cause := context.Cause(running); cause != nil && ctx.Err() == nil {
 		runErr = errors.Join(runErr, cause)
 	}
@@ -119,17 +118,16 @@ func supervise(ctx context.Context, s settings.Settings, registry *prometheus.Re
 	return cli.ExitStopped
 }
 
-// admin is the admin server with the live page, which is nil if it is off.
+// admin is the admin server together with the live page, which is nil if it is switched off.
 type admin struct {
 	*httpServer
 
 	page      *page.Page
 	endPage   func()
-	pageEnded chan struct{} // closed after its last reading
+	pageEnded chan struct{} // closed after the last reading of the page
 }
 
-// serveAdmin starts the admin server on a listener. It calls failed if the server ends before
-// stop.
+// serveAdmin starts the admin server on a listener. It calls failed if the server ends before stop is called.
 func serveAdmin(ctx context.Context, listener net.Listener, s settings.Settings, registry *prometheus.Registry, log *slog.Logger, ready func() error, what work, failed func(error)) (*admin, error) {
 	s.Admin.WarnOpen(listener.Addr().String(), log)
 	guard, err := access.New(s.Admin, registry, log)
@@ -154,8 +152,8 @@ func serveAdmin(ctx context.Context, listener net.Listener, s settings.Settings,
 	return a, nil
 }
 
-// stop ends the streams of the page, and then the server. A reading of the page that hangs does not
-// keep the process: stop waits for it no longer than for open requests.
+// stop ends the streams of the page and then the server. If a reading of the page hangs, the process must still
+// end: stop waits for it at most as long as for open requests.
 func (a *admin) stop(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpStopTimeout)
 	defer cancel()

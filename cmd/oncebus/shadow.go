@@ -71,7 +71,7 @@ func promoteCommand() cli.Command {
 	}
 }
 
-// run connects and runs one of the commands.
+// run connects to Kafka and runs shadow or promote.
 func (o *shadowOptions) run(ctx context.Context, file string, p cli.Process, do func(context.Context, *front.Changer, cli.Process) error) int {
 	s, routes, err := settings.Load(p.Environ, file)
 	if err != nil {
@@ -104,7 +104,7 @@ func (o *shadowOptions) show(ctx context.Context, changer *front.Changer, p cli.
 	return writeShadows(p.Stdout, states, true)
 }
 
-// writeShadows prints shadows, with their samples if wanted.
+// writeShadows prints the key rules on trial; if samples is true, it also prints sampled events.
 func writeShadows(to io.Writer, states []app.ShadowState, samples bool) error {
 	for i := range states {
 		s := &states[i]

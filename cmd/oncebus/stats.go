@@ -93,7 +93,7 @@ func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, 
 	return tasks, shadows, err
 }
 
-// shownStats is printed as JSON. Its JSON names are an interface.
+// shownStats is the output of stats as JSON. Its JSON names are an interface.
 type shownStats struct {
 	Namespaces []namespaceKeys   `json:"namespaces"`
 	Duplicates []routeDuplicates `json:"duplicates"`
@@ -102,7 +102,7 @@ type shownStats struct {
 	Tasks      []front.TaskKeys  `json:"tasks"`
 }
 
-// retainedKeys counts retained keys, each of which is either active or expired.
+// retainedKeys counts the keys that are retained. Each of them is either active or expired.
 type retainedKeys struct {
 	Total   uint64 `json:"total"`
 	Active  uint64 `json:"active"`
@@ -115,13 +115,13 @@ func (h *retainedKeys) add(k *app.KeyCount) {
 	h.Expired += k.Expired
 }
 
-// namespaceKeys sums the keys of a namespace over all tasks.
+// namespaceKeys has the keys of a namespace, summed over all tasks.
 type namespaceKeys struct {
 	Namespace string   `json:"namespace"`
-	Routes    []string `json:"routes"` // that share the namespace
+	Routes    []string `json:"routes"` // routes that share the namespace
 	retainedKeys
 	ByStatus   map[string]*retainedKeys `json:"by_status"`
-	Waiting    uint64                   `json:"waiting"` // requests that wait for an outcome
+	Waiting    uint64                   `json:"waiting"` // how many requests wait for an outcome
 	OldestMS   int64                    `json:"oldest_ms"`
 	Judged     uint64                   `json:"judged"`
 	Duplicates uint64                   `json:"duplicates"`

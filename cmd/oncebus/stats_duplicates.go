@@ -14,49 +14,49 @@ import (
 	"oncebus/processor/front"
 )
 
-// topSenders is how many senders of a route are shown.
+// topSenders is how many senders of a route the command shows.
 const topSenders = 10
 
-// daysMax is the most days that are shown: the app keeps no more.
+// daysMax is how many days the command shows at most: the app keeps no more.
 const daysMax = 35
 
-// routeDuplicates are the duplicates of a route in all tasks. Its JSON names are an interface.
+// routeDuplicates has the duplicates of a route, summed over all tasks. Its JSON names are an interface.
 type routeDuplicates struct {
 	Route string `json:"route"`
-	// Days are the newest UTC days of broker time with duplicates, ascending.
+	// Days are the newest UTC days (in broker time) that had duplicates, in ascending order.
 	Days []app.DayCount `json:"days"`
-	// Delays are the delays of duplicates that occurred, ascending, since the app began.
+	// Delays are the delays that duplicates have had since the app began, in ascending order.
 	Delays []shownDelay `json:"delays"`
-	// Senders is absent for a route without sender.
+	// Senders is absent if the route does not tell how to identify a sender.
 	Senders *shownSenders `json:"senders,omitempty"`
 }
 
-// shownDelay is how many duplicates came so late after the first event, in event time.
+// shownDelay is how many duplicates came within this delay after the first event, in event time.
 type shownDelay struct {
-	// UpToSeconds is the upper bound; null for delays beyond all bounds.
+	// UpToSeconds is the upper bound of the delay; null for delays above all bounds.
 	UpToSeconds *float64 `json:"up_to_seconds"`
 	Duplicates  uint64   `json:"duplicates"`
 }
 
-// shownSenders are the senders of a route's duplicates, since the route names them.
+// shownSenders has the senders of a route's duplicates, since the route has told how to identify a sender.
 type shownSenders struct {
 	Duplicates uint64 `json:"duplicates"` // of all senders
-	// Top are the senders with most duplicates, Other the duplicates of all others.
+	// Top are the senders with the most duplicates; Other has the duplicates of all other senders.
 	Top   []senderCount `json:"top"`
 	Other uint64        `json:"other"`
-	// MissingMax is the most duplicates that a sender which is counted nowhere can have.
+	// MissingMax is how many duplicates a sender that is not counted individually can have at most.
 	MissingMax uint64 `json:"missing_max"`
 }
 
-// senderCount is how many duplicates a sender has: at most Duplicates, and at least Error
-// fewer.
+// senderCount is how many duplicates a sender has had. The true number is at most Duplicates and at least
+// Duplicates minus Error.
 type senderCount struct {
-	Sender     string `json:"sender"` // "" for events without a sender
+	Sender     string `json:"sender"` // "" stands for events without a sender
 	Duplicates uint64 `json:"duplicates"`
 	Error      uint64 `json:"error"`
 }
 
-// sumDuplicates sums the duplicates of the tasks, with the last days of each route.
+// sumDuplicates sums the duplicates of all tasks. It keeps the last days of each route.
 func sumDuplicates(tasks []front.TaskKeys, days int) []routeDuplicates {
 	all := make([][]app.RouteDuplicates, len(tasks))
 	for i := range tasks {
@@ -80,7 +80,7 @@ func sumDuplicates(tasks []front.TaskKeys, days int) []routeDuplicates {
 	return shown
 }
 
-// showSenders returns the top of the senders of a route; nil without any.
+// showSenders returns the senders of a route with the most duplicates; nil if there are none.
 func showSenders(all *sketch.Summary) *shownSenders {
 	if all.Total == 0 {
 		return nil
@@ -93,7 +93,7 @@ func showSenders(all *sketch.Summary) *shownSenders {
 	return shown
 }
 
-// writeDuplicates prints the duplicates of the routes as tables.
+// writeDuplicates prints the duplicates of all routes as tables.
 func writeDuplicates(to io.Writer, all []routeDuplicates) error {
 	if len(all) == 0 {
 		return nil
@@ -118,7 +118,7 @@ func writeDuplicates(to io.Writer, all []routeDuplicates) error {
 	return nil
 }
 
-// writeSenders prints the senders of the routes that name them.
+// writeSenders prints the senders of the routes that tell how to identify them.
 func writeSenders(to io.Writer, all []routeDuplicates) {
 	head := "\nroute\tsender\tduplicates\terror\tshare\n"
 	for i := range all {

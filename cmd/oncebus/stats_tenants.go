@@ -14,33 +14,33 @@ import (
 	"oncebus/processor/front"
 )
 
-// topTenants is how many tenants of a route are shown.
+// topTenants is how many tenants of a route the command shows.
 const topTenants = 10
 
-// routeTenants are the tenants of a route in all tasks. Its JSON names are an interface.
+// routeTenants has the tenants of a route, summed over all tasks. Its JSON names are an interface.
 type routeTenants struct {
 	Route string `json:"route"`
-	// Top are the tenants with most events, those over their quota first. Other is the sum of
-	// the rest, and of what is counted for no tenant alone.
+	// Top are the tenants with the most events, beginning with the tenants over their quota. Other sums up all
+	// other tenants, and what is not counted for an individual tenant.
 	Top   []tenantStats `json:"top"`
 	Other tenantStats   `json:"other"`
 }
 
-// tenantStats are the events of a tenant since its account began, and its new keys.
+// tenantStats counts the events of a tenant since its account began, and its new keys.
 type tenantStats struct {
 	Tenant     string `json:"tenant,omitempty"`
 	Events     uint64 `json:"events"`
 	Unique     uint64 `json:"unique"`
 	Duplicates uint64 `json:"duplicates"`
 	OverQuota  uint64 `json:"over_quota"`
-	Keys       int64  `json:"keys"` // new ones within the window, now
+	Keys       int64  `json:"keys"` // keys that are new within the window, at present
 }
 
 func (s *tenantStats) add(a *tenantStats) {
 	s.Events, s.Unique, s.Duplicates, s.OverQuota, s.Keys = s.Events+a.Events, s.Unique+a.Unique, s.Duplicates+a.Duplicates, s.OverQuota+a.OverQuota, s.Keys+a.Keys
 }
 
-// sumTenants sums the tenants of the tasks.
+// sumTenants sums the tenants of all tasks.
 func sumTenants(tasks []front.TaskKeys, now time.Time) []routeTenants {
 	byRoute := map[string]map[string]*tenantStats{}
 	for i := range tasks {
@@ -66,7 +66,7 @@ func sumTenants(tasks []front.TaskKeys, now time.Time) []routeTenants {
 	return shown
 }
 
-// topOf returns the top of the tenants of a route.
+// topOf returns the tenants of a route with the most events, and the sum of the others.
 func topOf(route string, tenants map[string]*tenantStats) routeTenants {
 	one := routeTenants{Route: route, Top: []tenantStats{}}
 	for name, s := range tenants {
@@ -86,7 +86,7 @@ func topOf(route string, tenants map[string]*tenantStats) routeTenants {
 	return one
 }
 
-// writeTenants prints the tenants of the routes that have some.
+// writeTenants prints the tenants of the routes that have tenants.
 func writeTenants(to io.Writer, all []routeTenants) error {
 	if len(all) == 0 {
 		return nil

@@ -10,11 +10,11 @@ import (
 	"oncebus/processor/tracing"
 )
 
-// spansStopTimeout is how long a stop waits for a collector that does not respond.
+// spansStopTimeout is how long the process waits at its stop for a collector of spans that does not respond.
 const spansStopTimeout = 5 * time.Second
 
-// exportSpans makes the processor export spans, if the environment names a collector. stop
-// sends those that wait.
+// exportSpans makes the processor export spans if the environment names a collector. stop sends the spans that
+// still wait.
 func exportSpans(ctx context.Context, s settings.Settings, proc *processor.Processor, log *slog.Logger) (stop func(), err error) {
 	if s.SpansEndpoint == "" {
 		return func() {}, nil

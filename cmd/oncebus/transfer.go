@@ -16,7 +16,7 @@ import (
 	"oncebus/processor/transfer"
 )
 
-// openTransfer reads the settings and connects.
+// openTransfer reads the settings and connects to Kafka. If that fails, it returns the exit code.
 func openTransfer(ctx context.Context, p cli.Process, routesFile string) (*transfer.Client, int, error) {
 	s, routes, err := settings.Load(p.Environ, routesFile)
 	if err != nil {
@@ -29,14 +29,15 @@ func openTransfer(ctx context.Context, p cli.Process, routesFile string) (*trans
 	return c, 0, nil
 }
 
-// fail prints the error of a command, and returns the exit code.
+// fail prints the error of the command with this name, and returns the exit code.
 func fail(p cli.Process, name string, code int, err error) int {
 	cli.Printf(p.Stderr, "oncebus %s: %v\n", name, err)
 	return code
 }
 
-// openPart opens the temporary file of a named one, empty. Its name is always the same, so that the next command takes that of a killed
-// one. The kernel holds its lock for as long as a command writes it.
+// openPart opens the temporary file in which a command writes the file with this name, and empties it. The name
+// of the temporary file is always the same, so that the next command reuses the file of a killed one. The
+// kernel holds a lock on the file for as long as a command writes it.
 func openPart(name string) (*os.File, error) {
 	name += ".part"
 	for {
@@ -52,15 +53,16 @@ func openPart(name string) (*os.File, error) {
 			err = file.Truncate(0)
 			return file, err
 		}
-		// Another command has put it in place before it was locked here.
+		// Before we had the lock, another command put the file in place under its final name, so we open a new
+		// one.
 		if err := errors.Join(err, file.Close()); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// putInPlace gives a temporary file the name of another one, which it replaces at once: a command
-// that is killed leaves the former file. After err, the error of writing it, it removes it.
+// putInPlace renames a temporary file to its final name, which replaces the former file atomically: if the command is
+// killed, the former file stays. err is the error of writing the temporary file; after it, putInPlace removes the file.
 func putInPlace(temporary *os.File, name string, err error) error {
 	if err == nil {
 		err = temporary.Sync()
@@ -71,10 +73,10 @@ func putInPlace(temporary *os.File, name string, err error) error {
 	if err != nil {
 		err = errors.Join(err, os.Remove(temporary.Name()))
 	}
-	return errors.Join(err, temporary.Close()) // last: it ends the lock
+	return errors.Join(err, temporary.Close()) // last, because it ends the lock
 }
 
-// withCommas returns a number with a comma before each three digits.
+// withCommas writes a number with commas between groups of three digits.
 func withCommas[N int64 | uint64](n N) string {
 	text := fmt.Sprint(n)
 	for at := len(text) - 3; at > 0 && text[at-1] != '-'; at -= 3 {
@@ -83,5 +85,5 @@ func withCommas[N int64 | uint64](n N) string {
 	return text
 }
 
-// sortedNames returns the names of a map, sorted.
+// sortedNames returns the keys of a map in sorted order.
 func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -49,8 +49,8 @@ type verified struct {
 	*transfer.Checked
 
 	Compared *transfer.Compared `json:"compared,omitempty"`
-	// Came reports that the app came to this cluster with the file, Behind the tasks whose
-	// stream times are lower than there.
+	// Came tells that the app came to this cluster with the file. Behind has the tasks whose stream times are
+	// lower here than in the file.
 	Came   bool     `json:"came,omitempty"`
 	Behind []string `json:"behind,omitempty"`
 }
@@ -95,7 +95,8 @@ func (o *verifyOptions) run(ctx context.Context, args []string, p cli.Process) i
 	return cli.ExitStopped
 }
 
-// readArrival compares the stream times of an app that came with the file.
+// readArrival compares the stream times of the app with those of the file, if the app came to this cluster with
+// the file.
 func (v *verified) readArrival(ctx context.Context, c *transfer.Client) error {
 	came, behind, err := c.CameWith(ctx, &v.Header)
 	if v.Came = came; len(behind) > 0 {

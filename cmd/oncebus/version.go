@@ -33,19 +33,19 @@ func versionCommand() cli.Command {
 		Example: "oncebus version",
 		Flags:   func(fs *pflag.FlagSet) { cli.OutputFlag(fs, &asJSON) },
 		Run: func(_ context.Context, _ []string, p cli.Process) int {
-			_ = writeVersion(p.Stdout, newShownVersion(buildInfo()), asJSON) // Commands.Run reports what standard output refused
+			_ = writeVersion(p.Stdout, newShownVersion(buildInfo()), asJSON) // Commands.Run reports a failed write to standard output
 			return cli.ExitStopped
 		},
 	}
 }
 
-// shownVersion is printed as JSON. Its JSON names are an interface.
+// shownVersion is the output of version as JSON. Its JSON names are an interface.
 type shownVersion struct {
 	Version string `json:"version"`
-	// Commit, CommitTime (RFC 3339) and Modified are empty in a build outside of git.
+	// Commit, CommitTime (RFC 3339) and Modified are empty if the binary was built outside of git.
 	Commit     string `json:"commit,omitempty"`
 	CommitTime string `json:"commit_time,omitempty"`
-	// Modified reports that files differed from the commit.
+	// Modified tells that files differed from the commit.
 	Modified  bool             `json:"modified"`
 	Go        string           `json:"go"`
 	OS        string           `json:"os"`
@@ -54,7 +54,7 @@ type shownVersion struct {
 	Libraries []library        `json:"libraries"`
 }
 
-// library is a module inside the binary.
+// library is a module that the binary contains.
 type library struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -75,7 +75,7 @@ func newShownVersion(info *debug.BuildInfo) shownVersion {
 	return v
 }
 
-// encodings lists everything that oncebus stores, in topics and then on disk.
+// encodings lists the versions of everything that oncebus stores: first in topics, then on disk.
 func encodings() []dedup.Encoding {
 	return slices.Concat(app.Encodings(), dedup.Encodings(), wire.Encodings(), state.Encodings(), portable.Encodings())
 }
@@ -111,7 +111,7 @@ func writeVersion(w io.Writer, v shownVersion, asJSON bool) error {
 	return rows.Flush()
 }
 
-// versions returns numbers as text.
+// versions writes version numbers as text.
 func versions(numbers []int) string {
 	var texts []string
 	for _, n := range numbers {
@@ -120,7 +120,7 @@ func versions(numbers []int) string {
 	return strings.Join(texts, ", ")
 }
 
-// buildInfo returns what Go wrote into the binary.
+// buildInfo returns what Go has recorded in the binary about its build.
 func buildInfo() *debug.BuildInfo {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		return info
@@ -128,19 +128,19 @@ func buildInfo() *debug.BuildInfo {
 	return &debug.BuildInfo{GoVersion: runtime.Version()}
 }
 
-// version returns the tag of the build, or devel and the commit: see versionOf.
+// version returns the version of this binary: see versionOf.
 func version() string { return versionOf(buildInfo()) }
 
 // commit returns the commit that the binary was built from; "" if the build does not say.
 func commit() string { return setting(buildInfo(), "vcs.revision") }
 
-// pseudoVersion matches the version that Go makes for a commit without a tag.
+// pseudoVersion matches the version that Go makes up for a commit without a tag.
 var pseudoVersion = regexp.MustCompile(`[.-]\d{14}-[0-9a-f]{12}(\+dirty)?$`)
 
-// versionOf returns the tag from which a binary was built, such as v0.1.0; else
-// devel+COMMIT with 12 digits, and .modified if files differed from the commit; else
-// devel. Go takes all of it from the repository, so no flag of the linker can contradict
-// the commit.
+// versionOf returns the tag from which the binary was built, such as v0.1.0. Without a tag it returns
+// devel+COMMIT with 12 digits of the commit, and .modified after it if files differed from the commit; without
+// a commit it returns devel. Go takes all of this from the repository, so no linker flag can contradict the
+// commit.
 func versionOf(info *debug.BuildInfo) string {
 	if v := info.Main.Version; v != "" && v != "(devel)" && !pseudoVersion.MatchString(v) {
 		return v
@@ -156,7 +156,7 @@ func versionOf(info *debug.BuildInfo) string {
 	return version
 }
 
-// setting returns a setting of the build; "" if it has none of this name.
+// setting returns a setting of the build; "" if the build has no setting with this name.
 func setting(info *debug.BuildInfo, key string) string {
 	i := slices.IndexFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == key })
 	if i < 0 {

@@ -9,30 +9,30 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// Advice is a recommended setting with its reason.
+// Advice is a recommended setting, with the reason for it.
 type Advice struct {
-	Value   time.Duration // 0: none can be given
+	Value   time.Duration // 0: none can be recommended
 	Covers  float64       // share of the copies or events that it covers
 	Reason  string
 	Warning string // "" for none
 }
 
-// The advice takes the least step that covers these shares.
+// A recommendation takes the smallest step that covers this share of the copies or events.
 const (
 	windowShare = 0.999
 	graceShare  = 0.9999
-	// fewCopies is the number below which a share of one in a thousand means little.
+	// With fewer copies than fewCopies, a share of one in a thousand means little.
 	fewCopies = 1000
 )
 
-// The steps that are recommended.
+// The steps among which a recommendation chooses.
 var (
 	windowSteps = milliseconds(time.Minute, 5*time.Minute, 15*time.Minute, time.Hour, 6*time.Hour, day, 3*day, 7*day, 14*day, 30*day, 60*day, 90*day)
 	graceSteps  = milliseconds(rules.DefaultGrace, 15*time.Minute, 30*time.Minute, time.Hour, 3*time.Hour, 6*time.Hour, 12*time.Hour, day, 3*day, 7*day, 14*day, 30*day)
 )
 
-// Window recommends a window: the least step that covers 99.9 % of the copies. age is how
-// long the log is in ms.
+// Window recommends a window: the smallest step that covers 99.9 % of the copies. age is the length of the log
+// in ms.
 func (c *Counted) Window(age int64) Advice {
 	if c.total.n == 0 {
 		return Advice{Reason: "there are no copies, so any window would do"}
@@ -60,8 +60,8 @@ func (c *Counted) Window(age int64) Advice {
 	return a
 }
 
-// rising warns if many copies are as old as the log can show: then there are others, whose
-// first record the log has no more.
+// rising returns a warning if many copies are almost as old as the log can show: then there are probably
+// further copies whose first record is no longer in the log.
 func (c *Counted) rising(age int64) string {
 	var beyond count
 	half := -1
@@ -85,8 +85,8 @@ func (c *Counted) rising(age int64) string {
 		Percent(of), after, Duration(age))
 }
 
-// Grace recommends a grace period: the least step that covers the lateness of 99.99 % of
-// the events, at least the default.
+// Grace recommends a grace period: the smallest step that covers the lateness of 99.99 % of the events, but at
+// least the default.
 func (c *Counted) Grace() Advice {
 	if c.Keyed == 0 {
 		return Advice{Reason: "there are no events with a key"}
@@ -118,7 +118,7 @@ func (c *Counted) Grace() Advice {
 	return Advice{Value: time.Duration(graceSteps[len(graceSteps)-1]) * time.Millisecond, Reason: reason}
 }
 
-// Duration writes ms as people say it: 3d 4h, 10m, 1.5s.
+// Duration writes a number of ms as people say it: 3d 4h, 10m, 1.5s.
 func Duration(ms int64) string {
 	d := time.Duration(ms) * time.Millisecond
 	if d < time.Minute {
@@ -138,7 +138,7 @@ func Duration(ms int64) string {
 	return strings.Join(parts, " ")
 }
 
-// Percent writes a share with as many digits as it needs to differ from 0 and 1.
+// Percent writes a share in percent, with as many digits as it needs to differ from 0 and 1.
 func Percent(share float64) string {
 	digits := 1
 	for rest := min(share, 1-share); digits < 4 && rest > 0 && rest < 0.01; digits++ {

@@ -15,19 +15,19 @@ type Options struct {
 	KeysMax int // keys in memory, of all rules together
 	Dir     string
 	Secret  []byte
-	Schemas *registry.Registry // of the records; nil if they have none
-	// Content, if not nil, is a rule whose key replaces the hash of the payload: payloads
-	// are equal if it finds the same key in them.
+	Schemas *registry.Registry // schemas of the records; nil if the records have none
+	// Content, if not nil, is a rule whose key is compared in place of the payload's hash: two payloads are
+	// equal if the rule finds the same key in both.
 	Content *Rule
 	Now     time.Time
-	// Watch, if not nil, gets how many steps of a phase are done.
+	// Watch, if not nil, is called with how many steps of a phase are done.
 	Watch func(phase Phase, done, total int64)
 }
 
 // Phase is a part of an audit.
 type Phase string
 
-// The phases. The second one comes only with keys on disk.
+// The phases of an audit. Sorting comes only if keys are on disk.
 const (
 	Reading Phase = "records"
 	Sorting Phase = "records on disk"
@@ -44,7 +44,7 @@ type Audit struct {
 	Took    time.Duration
 }
 
-// Run reads the log once and counts every rule.
+// Run reads the log once and counts it by every rule.
 func Run(ctx context.Context, l *Log, list []*Rule, o Options) (a *Audit, err error) {
 	if len(list) == 0 {
 		return nil, errors.New("there is no rule to audit")
@@ -86,5 +86,5 @@ func Run(ctx context.Context, l *Log, list []*Rule, o Options) (a *Audit, err er
 	return a, nil
 }
 
-// Age is how long the log is in ms.
+// Age returns the length of the log in ms.
 func (a *Audit) Age() int64 { return a.Last - a.First }

@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// Counted are the counts of a rule. Partitions and Senders have the index of Event.
+// Counted has the counts of a rule. The indexes in Partitions and Senders are those of Event.
 type Counted struct {
 	Events, Keyed, MissingKey, Invalid, Future uint64
 
 	Keys                                 Estimate
 	Copies, OtherPayload, OtherPartition Estimate
-	Sample                               int    // 1 of 2^Sample keys was counted; 0 is exact
-	DiskRecords                          int64  // that were on disk
+	Sample                               int    // the audit counted 1 of 2^Sample keys; 0 means all
+	DiskRecords                          int64  // how many records were on disk
 	DiskBytes                            int64  // their size
-	InMemory                             int    // keys
-	Delays                               []Step // copies by delay since the first record, as far as there are any
+	InMemory                             int    // how many keys were in memory
+	Delays                               []Step // copies by delay since the first record, up to the longest delay with copies
 	Lateness                             []Late
 	Partitions, Senders                  []Part
 	Hours                                []Hour
@@ -28,37 +28,38 @@ type Counted struct {
 	total count // copies
 }
 
-// Step is the number of copies up to a delay in ms, 0 for no bound, and their share of all.
+// Step is the number of copies whose delay in ms is above the previous step and at most UpTo; UpTo is 0 if
+// there is no bound.
 type Step struct {
 	UpTo      int64
-	Copies    Estimate // not those of earlier steps
-	Share     float64  // with those of earlier steps
+	Copies    Estimate // without the copies of earlier steps
+	Share     float64  // of all copies, with those of earlier steps
 	Deviation float64  // standard error of Share
 }
 
-// Late is the number of events that are up to so many ms behind the newest one before them in their
-// partition; 0 of those in order, and -1 has no bound.
+// Late is the number of events that come at most UpTo ms behind the newest event before them in their
+// partition. UpTo is 0 for events in order, and -1 for no bound.
 type Late struct {
 	UpTo   int64
 	Events uint64
-	Share  float64 // with those of earlier entries
+	Share  float64 // of all events, with those of earlier entries
 }
 
-// Part is the events and copies of a partition or a sender.
+// Part has the events and copies of a partition or a sender.
 type Part struct {
 	Index  int32
 	Events uint64
 	Copies Estimate
 }
 
-// Hour is the events and copies of an hour of event time.
+// Hour has the events and copies of an hour of event time.
 type Hour struct {
 	Start  int64 // Unix ms
 	Events uint64
 	Copies Estimate
 }
 
-// Mismatch is a copy whose payload differs from that of the first record.
+// Mismatch is a copy whose payload differs from the payload of the first record of its key.
 type Mismatch struct{ First, Copy Position }
 
 // TopKey is a key with many copies.
@@ -67,7 +68,7 @@ type TopKey struct {
 	Copies uint32
 }
 
-// counted returns the result.
+// counted returns the result of a fold.
 func (f *Fold) counted() *Counted {
 	all := newCounts()
 	for _, c := range f.levels[f.level:] {
@@ -103,8 +104,8 @@ func (f *Fold) counted() *Counted {
 	return c
 }
 
-// keys returns the number of keys: that of the sample, or all records less the copies,
-// whichever has the smaller error.
+// keys returns the number of keys. It is estimated in two ways, from the keys of the sample, and as all records
+// minus the copies; keys returns the estimate with the smaller error.
 func (f *Fold) keys(copies Estimate) Estimate {
 	if f.level == 0 {
 		return Estimate{N: uint64(f.table.n) + f.onDisk}
@@ -116,7 +117,7 @@ func (f *Fold) keys(copies Estimate) Estimate {
 	return Estimate{f.keyed - min(f.keyed, copies.N), copies.Error}
 }
 
-// delays returns the steps up to the last one with copies.
+// delays returns the steps up to the last one that has copies.
 func (f *Fold) delays(all *counts) []Step {
 	last := len(all.delays) - 1
 	for last >= 0 && all.delays[last].n == 0 {
@@ -136,7 +137,7 @@ func (f *Fold) delays(all *counts) []Step {
 	return steps
 }
 
-// latenessSteps returns the entries up to the last one with events.
+// latenessSteps returns the entries up to the last one that has events.
 func (f *Fold) latenessSteps() []Late {
 	last := len(f.lateness) - 1
 	for last > 0 && f.lateness[last] == 0 {
@@ -158,7 +159,7 @@ func (f *Fold) latenessSteps() []Late {
 	return list
 }
 
-// parts returns the entries with events.
+// parts returns the entries that have events.
 func (f *Fold) parts(events, copies []count) []Part {
 	var list []Part
 	for i := range events {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Steps are the bounds of the delays that are counted, in ms.
+// Steps are the upper bounds of the delays by which copies are counted, in ms.
 var Steps = milliseconds(
 	time.Second, 10*time.Second, 30*time.Second, time.Minute, 2*time.Minute, 5*time.Minute, 10*time.Minute, 15*time.Minute, 30*time.Minute,
 	time.Hour, 2*time.Hour, 3*time.Hour, 6*time.Hour, 12*time.Hour, day, 2*day, 3*day, 5*day, 7*day, 10*day, 14*day, 21*day, 30*day, 60*day, 90*day, 180*day, 365*day,
@@ -22,17 +22,17 @@ func milliseconds(ds ...time.Duration) []int64 {
 	return list
 }
 
-// stepOf returns the index of the least step that is as long as a delay, or len(Steps).
+// stepOf returns the index of the smallest step that is at least as long as the delay, or len(Steps).
 func stepOf(delay int64) int {
 	return sort.Search(len(Steps), func(i int) bool { return delay <= Steps[i] })
 }
 
-// count is a number of copies. squares bounds the sum of the squares of the copies of each
-// key, which says how uncertain the number is in a sample of keys. It is that sum if the count
-// has all copies.
+// count is a number of copies. squares is an upper bound of the sum, over all keys, of the square of the key's
+// number of copies; that sum tells how uncertain the number is if only a sample of the keys is counted. If the
+// count has all copies, squares is that sum exactly.
 type count struct{ n, squares uint64 }
 
-// add adds the copy of a key with so many earlier ones.
+// add adds a copy of a key that has had this many copies before.
 func (c *count) add(earlier uint32) {
 	c.n++
 	c.squares += 2*uint64(earlier) + 1
@@ -43,19 +43,20 @@ func (c *count) merge(other count) {
 	c.squares += other.squares
 }
 
-// estimate returns what a count of a sample says of all keys.
+// estimate returns what a count in a sample tells about all keys.
 func (c count) estimate(level int) Estimate {
 	scale := math.Ldexp(1, level)
 	return Estimate{N: c.n << level, Error: math.Sqrt((1-1/scale)*float64(c.squares)) * scale}
 }
 
-// Estimate is a number with its standard error, which is 0 for an exact one.
+// Estimate is a number with its standard error; the error of an exact number is 0.
 type Estimate struct {
 	N     uint64  `json:"n"`
 	Error float64 `json:"standard_error"`
 }
 
-// share returns a share of copies, and its standard error in a sample of keys.
+// share returns a share of the copies, and the standard error that it has if only a sample of the keys is
+// counted.
 func share(part, all count, level int) (of, deviation float64) {
 	if all.n == 0 {
 		return 0, 0
@@ -66,10 +67,10 @@ func share(part, all count, level int) (of, deviation float64) {
 	return of, math.Sqrt(variance) / float64(all.n)
 }
 
-// counts are the copies of the keys of one level of the sample.
+// counts has the copies of the keys of one level of the sample.
 type counts struct {
 	copies, otherPayload, otherPartition count
-	delays                               []count // by step, and those beyond the last one
+	delays                               []count // by step; the last has the delays above all steps
 	partitions                           []count
 	senders                              []count
 	hours                                map[int64]*count
@@ -79,7 +80,7 @@ func newCounts() *counts {
 	return &counts{delays: make([]count, len(Steps)+1), hours: map[int64]*count{}}
 }
 
-// at returns the i-th element of a list, which it extends.
+// at returns the i-th element of a list, and extends the list if it is too short.
 func at[T any](list *[]T, i int32) *T {
 	for int(i) >= len(*list) {
 		*list = append(*list, *new(T))
@@ -87,7 +88,7 @@ func at[T any](list *[]T, i int32) *T {
 	return &(*list)[i]
 }
 
-// add adds a copy of a key.
+// add adds a copy of the key whose first record is first.
 func (c *counts) add(first *entry, e *Event, eventTime int64, hour int64) {
 	earlier := first.copies
 	c.copies.add(earlier)
@@ -107,7 +108,7 @@ func (c *counts) add(first *entry, e *Event, eventTime int64, hour int64) {
 	c.hours[hour].add(earlier)
 }
 
-// merge adds the counts of another level.
+// merge adds the counts of another level of the sample.
 func (c *counts) merge(other *counts) {
 	c.copies.merge(other.copies)
 	c.otherPayload.merge(other.otherPayload)

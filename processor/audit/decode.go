@@ -14,31 +14,31 @@ import (
 	"oncebus/processor/wire"
 )
 
-// batch is what the rules take of the records of one fetch. keys[r] are those of rule r.
+// batch has what the rules read from the records of one fetch. keys[r] has the keys by rule r.
 type batch struct {
 	events []Event
 	keys   [][]Key
 	bytes  int64 // of the values
-	next   int   // the first event that is not merged yet
+	next   int   // index of the first event that is not merged yet
 }
 
-// decoder derives the keys of the records of one partition. It is for one goroutine.
+// decoder derives the keys of the records of one partition. Only one goroutine uses it.
 type decoder struct {
 	rules     []*Rule
 	derivers  []*rules.Deriver
-	content   *rules.Deriver // nil to compare payloads by their bytes
+	content   *rules.Deriver // nil: payloads are compared byte by byte
 	partition int32
 	seed      maphash.Seed
 	senders   *senders
 	sender    *rules.Sender // nil for none
 	reader    rules.SenderReader
-	known     map[string]int32 // senders of this partition
-	latest    int64            // timestamps after this one are wrong
-	place     int64            // in the merged order, of the last record; -1 at the start
+	known     map[string]int32 // numbers of the senders of this partition
+	latest    int64            // timestamps after this one count as wrong
+	place     int64            // timestamp by which the last record was merged; -1 at the start
 	schemas   *registry.Registry
 }
 
-// newDecoder returns a decoder of a partition. All decoders of an audit share seed and senders.
+// newDecoder returns a decoder for a partition. All decoders of an audit share the seed and the senders.
 func newDecoder(list []*Rule, o Options, partition int32, seed maphash.Seed, names *senders) *decoder {
 	d := &decoder{schemas: o.Schemas, rules: list, partition: partition, seed: seed, senders: names, known: map[string]int32{}, latest: o.Now.UnixMilli() + futureMax, place: -1}
 	for _, r := range list {
@@ -71,8 +71,8 @@ func (d *decoder) payload(in *rules.Input) uint64 {
 	return maphash.Bytes(d.seed, in.Value)
 }
 
-// decode derives the keys of records. A record without a timestamp is an operator error,
-// unless each rule reads the time from the payload.
+// decode derives the keys of records. A record without a timestamp is an operator error, unless every rule
+// reads the time from the payload.
 func (d *decoder) decode(ctx context.Context, records []*kgo.Record) (*batch, error) {
 	b := &batch{events: make([]Event, len(records)), keys: make([][]Key, len(d.rules))}
 	for r := range d.rules {
@@ -96,7 +96,7 @@ func (d *decoder) decode(ctx context.Context, records []*kgo.Record) (*batch, er
 		}
 		if timestamp <= d.latest {
 			d.place = timestamp
-		} // else it stays with the record before it: by its own time it would keep back the partition
+		} // otherwise it stays with the record before: its own time would hold back the partition
 		b.events[i] = Event{Partition: d.partition, Offset: rec.Offset, Timestamp: d.place, Payload: d.payload(&in), Sender: d.senderOf(rec, in.Headers)}
 		b.bytes += int64(len(rec.Value))
 	}
@@ -127,7 +127,7 @@ func (d *decoder) key(ctx context.Context, r int, in *rules.Input) (Key, error) 
 	return Key{Finding: Invalid, Time: out.Time, Reason: out.Reason}, nil
 }
 
-// senderOf returns the index of the sender's name.
+// senderOf returns the index of the name of a record's sender.
 func (d *decoder) senderOf(rec *kgo.Record, headers rules.HeaderSource) int32 {
 	if d.sender == nil {
 		return 0
@@ -151,10 +151,11 @@ func (d *decoder) senderOf(rec *kgo.Record, headers rules.HeaderSource) int32 {
 	return i
 }
 
-// sendersMax is how many senders are counted by name.
+// sendersMax is how many senders are counted individually.
 const sendersMax = 1 << 16
 
-// senders numbers the names of senders. 0 is a record without one, 1 those over the bound.
+// senders gives numbers to the names of senders. 0 stands for a record without a sender, 1 for all senders over
+// the bound.
 type senders struct {
 	mu      sync.Mutex
 	numbers map[string]int32

@@ -6,12 +6,12 @@ import (
 	"oncebus/dedup"
 )
 
-// Event is what every rule takes of a record.
+// Event has the parts of a record that every rule needs.
 type Event struct {
 	Partition int32 // index of the partition in the log
-	Sender    int32 // index of the sender's name, 0 for none
+	Sender    int32 // index of the sender's name; 0 if there is no sender
 	Offset    int64
-	Timestamp int64  // by which partitions are merged, Unix ms; -1 for a future one at the start
+	Timestamp int64  // Unix ms by which partitions are merged; -1 if the first records are in the future
 	Payload   uint64 // hash of the value
 }
 
@@ -20,13 +20,13 @@ type Key struct {
 	Finding Finding
 	Digest  dedup.Digest
 	Time    int64  // event time, Unix ms
-	Reason  string // why there is no key; "" with one
+	Reason  string // why there is no key; "" if there is one
 }
 
 // Finding is what a rule finds in a record.
 type Finding uint8
 
-// Findings. Elsewhere is a record of another route.
+// The findings. Elsewhere means that the record belongs to another route.
 const (
 	Keyed Finding = iota
 	MissingKey
@@ -34,14 +34,14 @@ const (
 	Elsewhere
 )
 
-// Partition is one partition of a log, with the offsets that are read.
+// Partition is a partition of the log, with the range of offsets to read.
 type Partition struct {
 	Topic      string
 	Number     int32
 	Start, End int64
 }
 
-// Position is the place of a record.
+// Position is the position of a record in the log.
 type Position struct {
 	Partition int32 // index of the partition in the log
 	Offset    int64

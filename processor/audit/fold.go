@@ -10,18 +10,18 @@ import (
 	"oncebus/dedup"
 )
 
-// Fold counts the records of one rule, in the merged order. It is for one goroutine.
+// Fold counts the records for one rule, in the merged order. Only one goroutine uses it.
 type Fold struct {
 	keysMax int
 	now     int64 // when the audit began, Unix ms
 	table   table
-	level   int // keys of a lower level are not in the sample
+	level   int // level of the sample: keys of a lower level are not in it
 	levels  [levelMax + 1]*counts
-	disk    *runs // nil without a directory, or before it is needed
+	disk    *runs // nil without a directory, and before it is needed
 	dir     string
 
 	events, keyed, missing, invalid, future uint64
-	onDisk                                  uint64  // keys that are on disk alone
+	onDisk                                  uint64  // keys that are on disk only
 	fronts                                  []int64 // highest event times so far, by partition
 	lateness                                []uint64
 	partitions, senders                     []count // keyed events; only n is used
@@ -32,28 +32,28 @@ type Fold struct {
 	failed                                  error
 }
 
-// FoldOptions are the bounds of a fold.
+// FoldOptions are the options of a fold.
 type FoldOptions struct {
 	KeysMax int    // keys in memory, at least 1
-	Dir     string // where keys beyond KeysMax are counted exactly; "" samples keys
-	Now     int64  // when the audit began, Unix ms; later events are not counted
+	Dir     string // directory for exact counts of the keys beyond KeysMax; "" to sample keys instead
+	Now     int64  // when the audit began, Unix ms; an event that is too far ahead of it (futureMax) is not counted
 }
 
-// levelMax is the highest level: one key of 2^levelMax is left in the sample.
+// levelMax is the highest level of the sample, at which one of 2^levelMax keys is left.
 const levelMax = 30
 
-// futureMax is how far an event may be ahead of the audit, as the default skew of a route.
+// futureMax is how far an event may be ahead of the begin of the audit, in ms: the default skew of a route.
 const futureMax = int64(time.Hour / time.Millisecond)
 
-// Bounds of the samples in a result.
+// How many examples a result has.
 const (
 	mismatchesMax = 10
 	topMax        = 5
 	reasonsMax    = 3
 )
 
-// hoursMax is how far an hour may be before the audit, ten years. Hours before count as this
-// one, because a wrong event time can be any.
+// hoursMax is the number of hours before the audit that are counted individually: ten years. Any earlier hour
+// counts as the first of them, because a wrong event time can be any number.
 const hoursMax = 10 * 365 * 24
 
 const hourMS = int64(time.Hour / time.Millisecond)
@@ -63,7 +63,7 @@ func NewFold(o FoldOptions) *Fold {
 	return &Fold{keysMax: o.KeysMax, dir: o.Dir, now: o.Now, lateness: make([]uint64, len(Steps)+2), hours: map[int64]uint64{}}
 }
 
-// Reason is a cause why records have no key, with the first such record.
+// Reason is a reason why records have no key, with the first record that it concerns.
 type Reason struct {
 	Finding Finding
 	Text    string
@@ -76,12 +76,12 @@ type mismatch struct {
 	first, copy Position
 }
 
-// levelOf returns the highest sample that a key belongs to.
+// levelOf returns the highest level of the sample to which a key belongs.
 func levelOf(d *dedup.Digest) int {
 	return min(bits.LeadingZeros64(binary.BigEndian.Uint64(d[8:])), levelMax)
 }
 
-// Add counts a record. The error is that of the file on disk.
+// Add counts a record. An error comes from the file on disk.
 func (f *Fold) Add(e *Event, k *Key) error {
 	if k.Finding == Elsewhere {
 		return nil
@@ -128,8 +128,9 @@ func (f *Fold) Add(e *Event, k *Key) error {
 	return nil
 }
 
-// late counts how far an event is behind those before it in its partition: in order, by step, beyond
-// the last. Others tell nothing: the time of an app waits for the partition that is read least far.
+// late counts how far an event is behind the newest event before it in its partition. Events of other
+// partitions do not matter, because the stream time of an app waits for the partition that has been read least
+// far.
 func (f *Fold) late(partition int32, eventTime int64) {
 	front := at(&f.fronts, partition)
 	if f.partitions[partition].n == 1 || eventTime >= *front {
@@ -140,10 +141,10 @@ func (f *Fold) late(partition int32, eventTime int64) {
 	f.lateness[1+stepOf(*front-eventTime)]++
 }
 
-// hourOf returns the hour of an event, as hours since 1970.
+// hourOf returns the hour of an event, in hours since 1970.
 func (f *Fold) hourOf(eventTime int64) int64 { return max(eventTime/hourMS, f.now/hourMS-hoursMax) }
 
-// copy counts a copy of a key in the sample.
+// copy counts a copy of a key that is in the sample.
 func (f *Fold) copy(first *entry, e *Event, eventTime int64, level int) {
 	c := f.levels[level]
 	if c == nil {
@@ -157,8 +158,8 @@ func (f *Fold) copy(first *entry, e *Event, eventTime int64, level int) {
 	}
 }
 
-// mismatch keeps the first ones by digest and place, so that counts in memory and on disk
-// keep the same.
+// mismatch keeps the first mismatches in the order of digest and position, so that counting in memory and
+// counting on disk keep the same ones.
 func (f *Fold) mismatch(m mismatch) {
 	if n := len(f.mismatches); n == mismatchesMax {
 		if compareMismatches(m, f.mismatches[n-1]) >= 0 {
@@ -174,14 +175,14 @@ func compareMismatches(a, b mismatch) int {
 	return cmp.Or(slices.Compare(a.digest[:], b.digest[:]), cmp.Compare(a.copy.Partition, b.copy.Partition), cmp.Compare(a.copy.Offset, b.copy.Offset))
 }
 
-// reason keeps the first reasons.
+// reason keeps the first different reasons.
 func (f *Fold) reason(e *Event, k *Key) {
 	if len(f.reasons) < reasonsMax && !slices.ContainsFunc(f.reasons, func(r Reason) bool { return r.Finding == k.Finding && r.Text == k.Reason }) {
 		f.reasons = append(f.reasons, Reason{k.Finding, k.Reason, Position{e.Partition, e.Offset}})
 	}
 }
 
-// raise halves the sample until a key fits.
+// raise halves the sample until another key fits into memory.
 func (f *Fold) raise() {
 	for f.table.n >= f.keysMax && f.level < levelMax {
 		f.levels[f.level] = nil
@@ -191,7 +192,7 @@ func (f *Fold) raise() {
 	}
 }
 
-// keep keeps a key if it has more copies than those kept before.
+// keep keeps a key if it is among those with the most copies.
 func (f *Fold) keep(e *entry) {
 	if e.copies == 0 || len(f.top) == topMax && compareTop(*e, f.top[topMax-1]) >= 0 {
 		return
@@ -205,7 +206,7 @@ func compareTop(a, b entry) int {
 	return cmp.Or(cmp.Compare(b.copies, a.copies), slices.Compare(a.digest[:], b.digest[:]))
 }
 
-// spill writes a record whose key is not in memory to disk.
+// spill writes a record to disk because its key is not in memory.
 func (f *Fold) spill(e *Event, k *Key) error {
 	if f.disk == nil {
 		f.disk, f.failed = newRuns(f.dir)
@@ -216,8 +217,8 @@ func (f *Fold) spill(e *Event, k *Key) error {
 	return f.failed
 }
 
-// Finish counts what is on disk and returns the result. watch, if not nil, gets how many of
-// the records on disk were counted.
+// Finish counts the records on disk and returns the result. watch, if not nil, is called with how many records
+// on disk were counted.
 func (f *Fold) Finish(watch func(done, total int64)) (*Counted, error) {
 	if f.failed == nil && f.disk != nil {
 		f.failed = f.countDisk(watch)
@@ -231,12 +232,12 @@ func (f *Fold) Finish(watch func(done, total int64)) (*Counted, error) {
 	return f.counted(), nil
 }
 
-// countDisk counts the records on disk, key by key.
+// countDisk counts the records on disk, one key after the other.
 func (f *Fold) countDisk(watch func(done, total int64)) error {
 	if watch == nil {
 		watch = func(int64, int64) {}
 	}
-	var first entry // of the key
+	var first entry // the first record of the current key
 	err := f.disk.merge(watch, func(s *spilled) {
 		if f.onDisk > 0 && s.digest == first.digest {
 			f.copy(&first, &Event{Partition: s.partition, Sender: s.sender, Offset: s.offset, Payload: s.payload}, s.time, levelOf(&s.digest))

@@ -20,7 +20,7 @@ import (
 	"oncebus/processor/security"
 )
 
-// Log is the part of topics that an audit reads.
+// Log is the part of some topics that an audit reads.
 type Log struct {
 	Topics     []string
 	Partitions []Partition
@@ -34,25 +34,25 @@ type Log struct {
 	tooLarge map[batchAt]bool
 }
 
-// batchAt is where a batch begins.
+// batchAt is the position at which a batch begins.
 type batchAt struct {
 	topic     string
 	partition int32
 	offset    int64
 }
 
-// Span bounds a log by the timestamps of its records in Unix ms; 0 is no bound.
+// Span bounds a log by the timestamps of its records in Unix ms; 0 means no bound.
 type Span struct{ From, To int64 }
 
-// Bounds of the memory of fetches: of each, and of all at the same time.
+// Bounds of the memory for fetches in bytes: of a single fetch, and of all fetches at the same time.
 const (
 	fetchBytesMax = 1 << 20
 	fetchBytesMin = 64 << 10
 	fetchBytesAll = 64 << 20
 )
 
-// Open connects, and lists the offsets of the topics up to which transactions have ended. A
-// topic that does not exist is an operator error. It sends only requests that read.
+// Open connects to Kafka and lists, for each partition, the offset below which all transactions have ended. A
+// topic that does not exist is an operator error. Open sends only requests that read.
 func Open(ctx context.Context, cfg app.Config, topics []string, span Span, log *slog.Logger, extra ...kgo.Opt) (*Log, error) {
 	redact := security.NewRedactor(cfg.Config)
 	opts, err := security.ClientOptions(cfg.Config, prometheus.NewRegistry(), slog.New(redact.Handler(log.Handler())), redact)
@@ -74,7 +74,7 @@ func Open(ctx context.Context, cfg app.Config, topics []string, span Span, log *
 // Close ends the connections.
 func (l *Log) Close() { l.client.Close() }
 
-// Offsets returns how many offsets are read.
+// Offsets returns how many offsets the audit reads.
 func (l *Log) Offsets() (n int64) {
 	for _, p := range l.Partitions {
 		n += p.End - p.Start
@@ -82,12 +82,12 @@ func (l *Log) Offsets() (n int64) {
 	return n
 }
 
-// explain removes secrets from an error, and explains refused credentials.
+// explain removes secrets from an error, and explains an error about refused credentials.
 func (l *Log) explain(err error) error {
 	return l.redact.Err(security.ExplainCredentials(err, l.cfg.SASL))
 }
 
-// list lists the partitions with their offsets.
+// list lists the partitions with the ranges of offsets to read.
 func (l *Log) list(ctx context.Context, span Span) error {
 	admin := kadm.NewClient(l.client)
 	known, err := app.DescribeTopics(ctx, admin, l.Topics...)
@@ -105,7 +105,7 @@ func (l *Log) list(ctx context.Context, span Span) error {
 	if err != nil {
 		return err
 	}
-	// Behind this offset a transaction is open. To wait for its end could take for ever.
+	// Behind this offset a transaction is open. Waiting for its end could take forever.
 	ends, err := offsets(l.Topics, 0, func() (kadm.ListedOffsets, error) { return admin.ListCommittedOffsets(ctx, l.Topics...) }, nil)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (l *Log) list(ctx context.Context, span Span) error {
 	return nil
 }
 
-// offsets lists the offsets at a time, or with plain if it is 0.
+// offsets lists offsets: with timed if at is set, otherwise with plain.
 func offsets(topics []string, at int64, plain, timed func() (kadm.ListedOffsets, error)) (kadm.ListedOffsets, error) {
 	if at != 0 {
 		plain = timed
@@ -147,8 +147,8 @@ func offsets(topics []string, at int64, plain, timed func() (kadm.ListedOffsets,
 	return listed, nil
 }
 
-// each calls do with the committed records of a partition, one fetch at a time. Few
-// partitions have large fetches. It skips a batch that decompresses to too much, as an app does.
+// each calls do with the committed records of a partition, one fetch at a time. The fewer partitions there are,
+// the larger the fetches. It skips a batch that decompresses to too many bytes, as an app does.
 func (l *Log) each(ctx context.Context, p Partition, do func([]*kgo.Record) error) error {
 	reader := l.leaders.NewReader(p.Topic, l.ids[p.Topic], p.Number)
 	reader.BoundFetches(int32(max(fetchBytesMin, min(fetchBytesMax, fetchBytesAll/len(l.Partitions)))))
@@ -176,7 +176,7 @@ func (l *Log) skip(batch *kgo.ErrDecompressTooLarge) {
 	l.tooLarge[batchAt{batch.Topic, batch.Partition, batch.Offset}] = true
 }
 
-// Warnings says which batches were not read.
+// Warnings tells which batches were not read.
 func (l *Log) Warnings() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

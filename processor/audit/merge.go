@@ -8,46 +8,46 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// stream are the batches of one partition, in order.
+// stream has the batches of one partition, in order.
 type stream struct {
-	now     *batch // nil at the end
+	now     *batch // the current batch; nil at the end
 	batches chan *batch
 }
 
-// head returns the next event.
+// head returns the next event of the stream.
 func (s *stream) head() *Event { return &s.now.events[s.now.next] }
 
-// merger merges the partitions by timestamp. A partition whose timestamps do not ascend keeps
-// its own order.
+// merger merges the partitions by timestamp. If the timestamps of a partition do not ascend, the partition
+// keeps its own order.
 type merger struct {
-	streams []*stream // heap by timestamp of the head, then partition
+	streams []*stream // a heap by timestamp of the head, then by partition
 	folds   []*worker
 	chunk   *chunk
 	spare   chan *chunk
 	seen    Seen
-	timed   bool // seen has a record with a time
+	timed   bool // seen already has a record with a timestamp
 	watch   func(done, total int64)
 	total   int64
-	failed  chan error // of a fold; holds one
+	failed  chan error // error of a fold; holds at most one
 }
 
-// Seen is what an audit saw of the log, whatever the rules.
+// Seen is what an audit has seen of the log, independently of the rules.
 type Seen struct {
 	Records     int64
 	Bytes       int64 // of the values
-	First, Last int64 // least and greatest timestamp, without those of the future; 0 if there are none
+	First, Last int64 // lowest and highest timestamp, without timestamps in the future; 0 if there are none
 }
 
-// chunk is a part of the merged records.
+// chunk is a part of the merged records, which all folds count.
 type chunk struct {
 	events []Event
 	keys   [][]Key
-	done   sync.WaitGroup // the folds that have not counted it yet
+	done   sync.WaitGroup // counts the folds that have not counted the chunk yet
 }
 
 const chunkEvents = 4096
 
-// worker folds the chunks of one rule in a goroutine of its own.
+// worker counts the chunks for one rule, in a goroutine of its own.
 type worker struct {
 	fold   *Fold
 	rule   int
@@ -61,7 +61,7 @@ func (w *worker) run(failed chan<- error) {
 			if err := w.fold.Add(&c.events[i], &keys[i]); err != nil {
 				select {
 				case failed <- err:
-				default: // another fold failed first
+				default: // another fold has failed before
 				}
 				break
 			}
@@ -70,8 +70,8 @@ func (w *worker) run(failed chan<- error) {
 	}
 }
 
-// read reads all partitions, each in a goroutine of its own, and merges them. It returns once
-// all of them have ended.
+// read reads all partitions, each in its own goroutine, and merges them. It returns once all goroutines have
+// ended.
 func (m *merger) read(ctx context.Context, l *Log, newDecoder func(partition int32) *decoder) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var readers, folds sync.WaitGroup
@@ -89,7 +89,7 @@ func (m *merger) read(ctx context.Context, l *Log, newDecoder func(partition int
 		folds.Go(func() { w.run(m.failed) })
 	}
 	err := m.merge(ctx)
-	cancel(err) // readers that still wait end
+	cancel(err) // ends readers that still wait
 	readers.Wait()
 	for _, w := range m.folds {
 		close(w.chunks)
@@ -104,7 +104,7 @@ func (m *merger) read(ctx context.Context, l *Log, newDecoder func(partition int
 	return err
 }
 
-// fill sends the batches of a partition.
+// fill sends the decoded batches of a partition.
 func (l *Log) fill(ctx context.Context, p Partition, d *decoder, to chan<- *batch) error {
 	return l.each(ctx, p, func(records []*kgo.Record) error {
 		if len(records) == 0 {
@@ -123,7 +123,7 @@ func (l *Log) fill(ctx context.Context, p Partition, d *decoder, to chan<- *batc
 	})
 }
 
-// merge sends the records to the folds in their order.
+// merge sends the records to the folds in the merged order.
 func (m *merger) merge(ctx context.Context) error {
 	all := m.streams
 	m.streams = make([]*stream, 0, len(all))
@@ -142,7 +142,7 @@ func (m *merger) merge(ctx context.Context) error {
 		}
 	}
 	m.flush()
-	// A reader that failed ends its stream as one that has read all.
+	// The stream of a reader that has failed ends like the stream of one that has read everything.
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -150,13 +150,13 @@ func (m *merger) merge(ctx context.Context) error {
 	return nil
 }
 
-// next moves to the next batch, and reports whether there is one.
+// next moves to the next batch and reports whether there is one.
 func (s *stream) next() bool {
 	s.now = <-s.batches
 	return s.now != nil
 }
 
-// step takes the events of the first stream that come before all of the others.
+// step takes the events of the first stream that come before the events of all other streams.
 func (m *merger) step() error {
 	s := m.streams[0]
 	var second *Event
@@ -219,7 +219,7 @@ func (m *merger) take(b *batch) {
 	}
 }
 
-// newChunk returns an empty chunk, once a former one is counted.
+// newChunk returns an empty chunk, as soon as all folds have counted a former one.
 func (m *merger) newChunk() *chunk {
 	c := <-m.spare
 	c.done.Wait()
@@ -230,7 +230,7 @@ func (m *merger) newChunk() *chunk {
 	return c
 }
 
-// flush sends the chunk to all folds.
+// flush sends the current chunk to all folds.
 func (m *merger) flush() {
 	m.chunk.done.Add(len(m.folds))
 	for _, w := range m.folds {
@@ -239,7 +239,7 @@ func (m *merger) flush() {
 	m.spare <- m.chunk
 }
 
-// before is the order of the heads.
+// before reports whether event a comes before event b in the merged order.
 func before(a, b *Event) bool {
 	return cmp.Or(cmp.Compare(a.Timestamp, b.Timestamp), cmp.Compare(a.Partition, b.Partition)) < 0
 }

@@ -12,29 +12,29 @@ import (
 
 // Rule is a key rule of an audit.
 type Rule struct {
-	Text   string // as given, or "route NAME"
+	Text   string // as the user wrote it, or "route NAME"
 	Routes *rules.Routes
-	Route  *rules.Route // whose rule it is; records of other routes are not counted
+	Route  *rules.Route // the route whose rule it is; records of other routes are not counted
 }
 
-// Source says what rules of the command line share.
+// Source has what all rules of the command line share.
 type Source struct {
 	Topics []string
-	Time   string // payload field with the event time, as FIELD or FIELD:FORMAT; "" for the timestamp
+	Time   string // payload field with the event time, as FIELD or FIELD:FORMAT; "" for the record's timestamp
 	Sender string // header:NAME, field:PATH or producer_id; "" for none
-	Secret bool   // HMAC in place of SHA-256
+	Secret bool   // the key is an HMAC instead of a SHA-256
 	Format rules.RecordFormat
 }
 
-// NewRule reads a key rule: one source, or several after each other with a semicolon between
-// them, each as NAME or NAME:ARGUMENT. A text that begins with [ or { is the value of key as
-// in a routes file. The error names the mistake.
+// NewRule parses a key rule: one key source or several, separated by semicolons, each as NAME or NAME:ARGUMENT.
+// A text that begins with [ or { is the value of key as in a routes file. The error names the mistake.
 func NewRule(text string, in Source) (*Rule, error) {
 	list, err := keyList(text)
 	if err != nil {
 		return nil, fmt.Errorf("--key %q: %w", text, err)
 	}
-	// The names must differ from the topics, because a route reads no topic that it writes.
+	// The names of output and dead letter must differ from the topics, because a route must not read a topic
+	// that it writes.
 	file := "routes:\n- {name: audit, topics: [" + quoteAll(in.Topics) + "], window: 1h, output: " + unlike(in.Topics, "out") +
 		", dead_letter: " + unlike(in.Topics, "dead") + ", secret: " + strconv.FormatBool(in.Secret) + ", key: " + list + in.timeField() + in.senderField() + in.formatField() + "}\n"
 	routes, err := rules.ParseRoutes("", []byte(file))
@@ -44,7 +44,7 @@ func NewRule(text string, in Source) (*Rule, error) {
 	return &Rule{Text: text, Routes: routes, Route: routes.Routes[0]}, nil
 }
 
-// RouteRule returns the rule of a route of a routes file.
+// RouteRule returns the key rule of a route in a routes file.
 func RouteRule(routes *rules.Routes, route *rules.Route) *Rule {
 	return &Rule{Text: "route " + route.Name, Routes: routes, Route: route}
 }
@@ -57,7 +57,7 @@ func unlike(topics []string, name string) string {
 	return quote(name)
 }
 
-// explain names the option of each mistake in the file that NewRule wrote.
+// explain replaces each mistake in the file that NewRule wrote by a mistake in the option that caused it.
 func (in Source) explain(text string, err error) error {
 	var errs []error
 	for _, m := range mistakes(err) {
@@ -94,7 +94,7 @@ func mistakes(err error) []*rules.Mistake {
 	return nil
 }
 
-// keyList returns the value of key in the routes file.
+// keyList converts the text of a rule to the value of key in a routes file.
 func keyList(text string) (string, error) {
 	switch trimmed := strings.TrimSpace(text); {
 	case trimmed == "":
@@ -115,7 +115,7 @@ func keyList(text string) (string, error) {
 	return "[" + strings.Join(sources, ", ") + "]", nil
 }
 
-// keySource returns one source as the routes file has it.
+// keySource converts one key source to its form in a routes file.
 func keySource(text string) (string, error) {
 	name, argument, has := strings.Cut(text, ":")
 	argument = strings.TrimSpace(argument)
@@ -154,7 +154,7 @@ func unknownSource(name string) error {
 	return fmt.Errorf("unknown source %q, want one of %s%s", name, strings.Join(rules.SourceNames(), ", "), meant)
 }
 
-// payloadSource returns the source payload, with exclude=A,B or include=A,B.
+// payloadSource converts the key source payload, whose argument is exclude=A,B or include=A,B.
 func payloadSource(argument string) (string, error) {
 	if argument == "" {
 		return "{payload: {}}", nil
@@ -202,8 +202,8 @@ func (in Source) formatField() string {
 	return text + "}"
 }
 
-// quote writes a text as a double-quoted YAML scalar. YAML has all escapes of JSON; \x is
-// the same in Go.
+// quote writes a text as a double-quoted YAML scalar. YAML knows all escapes of JSON, and \x means the same as
+// in Go.
 func quote(text string) string { return strconv.Quote(text) }
 
 func quoteAll(texts []string) string {

@@ -14,7 +14,7 @@ import (
 	"oncebus/dedup"
 )
 
-// spilled is a record on disk.
+// spilled is a record that was written to disk.
 type spilled struct {
 	digest    dedup.Digest
 	time      int64
@@ -24,33 +24,32 @@ type spilled struct {
 	sender    int32
 }
 
-// runs are records on disk, in runs that are each sorted by digest. Within a run and a
-// digest, and from run to run, they are in the order in which they were added. All runs are
-// in one file. It has no name from the start, so it disappears with the process, however
-// that ends.
+// runs has records on disk, in several runs that are each sorted by digest. Records with the same digest are in
+// the order in which they were added, within a run and from run to run. All runs are in one file. The file is
+// unlinked right after it was created, so that it disappears when the process ends, however that happens.
 type runs struct {
 	file    *os.File
-	name    string // "" once it is removed
+	name    string // "" once the file is unlinked
 	size    int64
 	records int64
 	buffer  []spilled
-	order   []sortKey // scratch
+	order   []sortKey // reused by write
 	list    []run
 }
 
-// run is a part of the file.
+// run is the part of the file that has one run.
 type run struct{ from, to int64 }
 
-// sortKey sorts the buffer without moving it: 16 bytes in place of 48.
+// sortKey is sorted in place of the records in the buffer: it has 16 bytes, a record 48.
 type sortKey struct {
 	prefix uint64
 	at     uint32
 }
 
 const (
-	// runRecords is the length of a run: 64 MB with its sort keys.
+	// runRecords is the number of records in a run: 64 MB with the sort keys.
 	runRecords = 1 << 20
-	// runBuffer is the memory of a run while the runs are merged.
+	// runBuffer is the memory per run, in bytes, while the runs are merged.
 	runBuffer = 64 << 10
 )
 
@@ -60,7 +59,7 @@ func newRuns(dir string) (*runs, error) {
 		return nil, fmt.Errorf("--exact: %w", err)
 	}
 	r := &runs{file: file, name: file.Name()}
-	if os.Remove(r.name) == nil { // an open file has a name until its end on some systems
+	if os.Remove(r.name) == nil { // some systems cannot unlink an open file
 		r.name = ""
 	}
 	return r, nil
@@ -79,7 +78,7 @@ func (r *runs) add(s *spilled) error {
 	return r.write()
 }
 
-// write writes the buffer as a run.
+// write writes the buffer to the file as a run.
 func (r *runs) write() error {
 	r.order = r.order[:0]
 	for i := range r.buffer {
@@ -120,8 +119,8 @@ func (r *runs) compare(a, b sortKey) int {
 	return int(a.at) - int(b.at)
 }
 
-// encode appends a record, as the difference to the one before it in the run: the number of
-// equal bytes of the digests, the others, and the other fields as varints.
+// encode appends a record as the difference from the previous record in the run: how many bytes the digests
+// have in common, the other bytes of the digest, and the other fields as varints.
 func (s *spilled) encode(to []byte, last *spilled) []byte {
 	same := 0
 	for same < len(s.digest) && s.digest[same] == last.digest[same] {
@@ -135,10 +134,10 @@ func (s *spilled) encode(to []byte, last *spilled) []byte {
 	return binary.AppendUvarint(to, uint64(s.sender))
 }
 
-// errDamaged means that the file was changed while it was in use.
+// errDamaged means that another program changed the file while it was in use.
 var errDamaged = errors.New("--exact: the file on disk was changed by another program")
 
-// decode reads a record into s, which has the one before.
+// decode reads a record into s, which has the previous record.
 func (s *spilled) decode(from *bufio.Reader) error {
 	same, err := from.ReadByte()
 	if err != nil {
@@ -164,8 +163,8 @@ func (s *spilled) decode(from *bufio.Reader) error {
 	return nil
 }
 
-// merge calls each with all records by digest, and those of a digest in their order. watch
-// gets how many are done.
+// merge calls each with all records in the order of digests, and with the records of a digest in the order in
+// which they were added. watch is called with how many records are done.
 func (r *runs) merge(watch func(done, total int64), each func(*spilled)) error {
 	if err := r.write(); err != nil {
 		return err
@@ -195,15 +194,15 @@ func (r *runs) merge(watch func(done, total int64), each func(*spilled)) error {
 	return nil
 }
 
-// cursor reads a run. It has the next record.
+// cursor reads a run. Its spilled is the next record of the run.
 type cursor struct {
 	spilled
 
-	number int // of the run: older records first
+	number int // number of the run: an earlier run has earlier records
 	from   *bufio.Reader
 }
 
-// cursors returns a cursor for each run, as a heap.
+// cursors returns a cursor for each run, ordered as a heap.
 func (r *runs) cursors() (cursors, error) {
 	var list cursors
 	for i, part := range r.list {
@@ -229,7 +228,7 @@ func (r *runs) close() error {
 	return err
 }
 
-// cursors is a heap by digest and age.
+// cursors is a heap by digest, then by the number of the run.
 type cursors []*cursor
 
 // Len implements heap.Interface.

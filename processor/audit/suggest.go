@@ -16,18 +16,18 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// Bounds of a suggestion: the records that are looked at, and the rules that are audited.
+// Bounds of Suggest: how many records it looks at, and how many rules are audited.
 const (
 	glanceRecords = 20_000
 	candidatesMax = 8
-	// candidateShare is the least share of the records that must have a field.
+	// candidateShare is the smallest share of the records that must have a field.
 	candidateShare = 0.5
 )
 
-// Suggest looks at the first records of each partition and returns key rules that may
-// identify an event, the more likely ones first: CloudEvents, fields and headers whose names
-// or values are those of ids, the record key, and the payload as a whole. It also returns
-// the fields of the payload that a sender probably changes when it retries, by their names.
+// Suggest looks at the first records of each partition and returns key rules that may identify an event,
+// beginning with the most likely: CloudEvents, fields and headers whose names or values look like ids, the
+// record key, and the payload as a whole. It also returns the names of the payload's fields that a sender
+// probably changes when it retries.
 func Suggest(ctx context.Context, l *Log) (candidates, volatile []string, err error) {
 	g := glance{fields: map[string]*trait{}, headers: map[string]*trait{}}
 	each := max(100, glanceRecords/max(1, len(l.Partitions)))
@@ -53,7 +53,7 @@ func Suggest(ctx context.Context, l *Log) (candidates, volatile []string, err er
 
 var errEnough = errors.New("enough records were seen")
 
-// glance has the traits of what may be an id in some records.
+// glance has what Suggest has seen in the records: the traits of everything that may be an id.
 type glance struct {
 	records    int
 	objects    int // payloads that are JSON objects
@@ -63,14 +63,14 @@ type glance struct {
 	headers    map[string]*trait
 }
 
-// trait is what a field has in some records.
+// trait tells how often a field occurs and which values it has.
 type trait struct {
 	records int
 	values  map[string]struct{}
 	bytes   int // of the values
 }
 
-// fieldsMax bounds the paths of a glance, and its headers.
+// fieldsMax is how many paths, and how many headers, a glance keeps.
 const fieldsMax = 1000
 
 func (t *trait) add(value string) {
@@ -82,7 +82,7 @@ func (t *trait) add(value string) {
 	t.values[value] = struct{}{}
 }
 
-// of returns a trait of a map, or one that is not kept if there are too many.
+// of returns the trait with this name. If there are too many traits already, it returns one that is not kept.
 func of(traits map[string]*trait, name string) *trait {
 	t := traits[name]
 	if t == nil {
@@ -118,13 +118,13 @@ func (g *glance) add(rec *kgo.Record) {
 	}
 }
 
-// depthMax is how deep a suggested field may be.
+// depthMax is how deep in the payload a suggested field may be.
 const depthMax = 3
 
 func (g *glance) addFields(path string, object map[string]any, depth int) {
 	for name, value := range object {
 		if strings.ContainsAny(name, ".[]*\\\",;") {
-			continue // such a path needs quotes, or separates rules; the person who wants it can name it
+			continue // such a path needs quotes, or would separate rules; a person can still name it
 		}
 		at := path + name
 		switch v := value.(type) {
@@ -142,7 +142,7 @@ func (g *glance) addFields(path string, object map[string]any, depth int) {
 	}
 }
 
-// candidates returns the rules, the more likely ones first.
+// candidates returns the suggested rules, beginning with the most likely.
 func (g *glance) candidates() []string {
 	type ranked struct {
 		rule string
@@ -187,8 +187,8 @@ func (g *glance) candidates() []string {
 	return append(found, "raw")
 }
 
-// rank says how likely a value identifies an event, from 0 to 3: by its name, and by how
-// many different values there are. Numbers that measure also differ, so a name counts more.
+// rank returns how likely a value identifies an event, from 0 to 3. It depends on the field's name, and on how
+// many different values there are. Measured numbers have many different values too, so the name counts more.
 func (g *glance) rank(name string, t *trait) float64 {
 	if float64(t.records) < candidateShare*float64(g.records) || isVolatile(name) {
 		return 0
@@ -201,7 +201,7 @@ func (g *glance) rank(name string, t *trait) float64 {
 	switch {
 	case isID(name):
 		return rank + 2
-	case t.bytes/t.records >= 16: // as long as a UUID without its dashes is in base 64
+	case t.bytes/t.records >= 16: // as long as a UUID without dashes is in base64
 		return rank + 0.5
 	case distinct > 0.9:
 		return rank
@@ -209,7 +209,7 @@ func (g *glance) rank(name string, t *trait) float64 {
 	return 0
 }
 
-// words splits a name at dots, dashes, underscores and capitals, into lower case.
+// words splits a name at dots, dashes, underscores and capital letters, and returns the words in lower case.
 func words(name string) []string {
 	var list []string
 	var word []rune
@@ -244,7 +244,7 @@ func isID(name string) bool {
 	return slices.ContainsFunc(words(name), func(w string) bool { return slices.Contains(idWords, w) })
 }
 
-// isVolatile reports whether a name is that of a value which differs between copies.
+// isVolatile reports whether a name suggests a value that differs between the copies of an event.
 func isVolatile(name string) bool {
 	list := words(name)
 	return len(list) > 0 && !isID(name) && slices.ContainsFunc(list, func(w string) bool { return slices.Contains(volatileWords, w) })
@@ -261,27 +261,27 @@ func (g *glance) volatile() []string {
 	return list
 }
 
-// Ranked is a rule with its place among others.
+// Ranked is a rule with its place among the others.
 type Ranked struct {
 	Rule   int // index in Audit.Rules
 	Why    string
 	Usable bool
 }
 
-// Bounds of a usable rule.
+// Bounds of a usable rule:
 const (
 	missingMax = 0.1 // share of the records without a key
 	groupMax   = 5   // events of a key, on average
 )
 
-// Rank orders the rules of an audit: usable ones first, and of these the ones that find the
-// most copies whose payloads agree, with the fewest whose payloads differ.
+// Rank orders the rules of an audit: usable rules come first, and among them the rules that find the most
+// copies whose payloads agree, and the fewest whose payloads differ.
 func (a *Audit) Rank() []Ranked {
 	list := make([]Ranked, len(a.Rules))
 	for i := range a.Rules {
 		list[i] = a.judge(i)
 	}
-	// Numbers that differ by less than 1 in 1,000 of the records leave the order of the candidates.
+	// If numbers differ by less than 1 in 1,000 of the records, the rules keep the order of the candidates.
 	unit := uint64(a.Records)/1000 + 1
 	slices.SortStableFunc(list, func(x, y Ranked) int {
 		cx, cy := a.Counts[x.Rule], a.Counts[y.Rule]
@@ -297,12 +297,12 @@ func (a *Audit) Rank() []Ranked {
 	return list
 }
 
-// agreeing returns the copies with the payload of the first record.
+// agreeing returns the number of copies that have the same payload as the first record.
 func (c *Counted) agreeing() uint64 { return c.Copies.N - min(c.Copies.N, c.OtherPayload.N) }
 
-// classOf orders rules that find as many copies: ids, hashes of the payload, ids most of whose
-// copies differ, and rules without copies. A hash of the payload finds no difference, so it
-// would always come before an id.
+// classOf orders rules that find equally many copies: ids come first, then hashes of the payload, then ids most
+// of whose copies differ, and last rules without copies. A hash of the payload never finds a difference, so
+// without these classes it would always come before an id.
 func (a *Audit) classOf(rule int) int {
 	c, text := a.Counts[rule], a.Rules[rule].Text
 	switch {
@@ -316,7 +316,7 @@ func (a *Audit) classOf(rule int) int {
 	return 0
 }
 
-// judge says whether a rule is usable, and why.
+// judge tells whether a rule is usable, and why.
 func (a *Audit) judge(i int) Ranked {
 	c := a.Counts[i]
 	n := func(x uint64) float64 { return float64(x) / float64(max(1, c.Events)) }
@@ -344,7 +344,7 @@ func (a *Audit) judge(i int) Ranked {
 	return Ranked{i, why, true}
 }
 
-// Warnings returns what is at risk in the rules, as the routes file would say it.
+// Warnings returns the risks of the rules, in the words of the routes file's warnings.
 func Warnings(list []*Rule) []string {
 	var all []string
 	for _, r := range list {

@@ -6,8 +6,8 @@ import (
 	"oncebus/dedup"
 )
 
-// entry is a key with its first record. It has no pointer, so the garbage collector does not
-// look into it.
+// entry is a key with its first record. It contains no pointer, so that the garbage collector need not scan the
+// entries.
 type entry struct {
 	digest    dedup.Digest
 	time      int64 // event time of the first record
@@ -17,11 +17,11 @@ type entry struct {
 	copies    uint32
 }
 
-// table finds entries by digest. A Go map of the same entries takes twice the memory, and
-// copies them when it grows. Here only the slots are copied, of which 3 in 4 are in use at most.
-// The entries are in chunks, which stay where they are.
+// table finds entries by digest. A Go map with the same entries takes twice the memory, and copies the entries
+// when it grows. table copies only the slots, of which at most 3 in 4 are in use; the entries are in chunks
+// that stay where they are.
 type table struct {
-	slots  []uint64 // half of a digest and number of the entry + 1; 0 is free
+	slots  []uint64 // half of the digest and the number of the entry + 1; 0 if the slot is free
 	chunks [][]entry
 	n      int
 }
@@ -31,13 +31,13 @@ const (
 	slotsMin     = 1 << 10
 )
 
-// hash returns the part of a digest that chooses the slot. Its other half chooses the sample.
+// hash returns the half of a digest that chooses the slot. The other half chooses the sample.
 func hash(d *dedup.Digest) uint64 { return binary.LittleEndian.Uint64(d[:8]) }
 
 // entry returns the i-th entry.
 func (t *table) entry(i int) *entry { return &t.chunks[i/chunkEntries][i%chunkEntries] }
 
-// find returns the entry of a digest, or nil and the slot where it belongs.
+// find returns the entry with a digest; if there is none, it returns nil and the slot where the entry belongs.
 func (t *table) find(d *dedup.Digest) (found *entry, slot int) {
 	if len(t.slots) == 0 {
 		t.slots = make([]uint64, slotsMin)
@@ -57,7 +57,7 @@ func (t *table) find(d *dedup.Digest) (found *entry, slot int) {
 	}
 }
 
-// add adds an entry at the slot that find returned.
+// add adds an entry at the slot that find has returned.
 func (t *table) add(slot int, e *entry) {
 	t.append(e)
 	t.slots[slot] = hash(&e.digest)>>32<<32 | uint64(t.n)
@@ -66,7 +66,7 @@ func (t *table) add(slot int, e *entry) {
 	}
 }
 
-// append appends an entry without a slot.
+// append appends an entry without giving it a slot.
 func (t *table) append(e *entry) {
 	if t.n == len(t.chunks)*chunkEntries {
 		t.chunks = append(t.chunks, make([]entry, chunkEntries))
@@ -75,7 +75,7 @@ func (t *table) append(e *entry) {
 	t.n++
 }
 
-// index writes all slots again.
+// index makes a new table of slots for all entries.
 func (t *table) index(slots int) {
 	t.slots = make([]uint64, slots)
 	mask := uint64(slots - 1)
@@ -89,7 +89,7 @@ func (t *table) index(slots int) {
 	}
 }
 
-// retain drops the entries that keep refuses. The chunks are used again.
+// retain drops the entries for which keep returns false, and reuses the chunks.
 func (t *table) retain(keep func(*entry) bool) {
 	before := t.n
 	t.n = 0

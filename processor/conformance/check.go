@@ -26,32 +26,32 @@ func Check(s *Scenario, t *Timeline) []Verdict {
 	return verdicts
 }
 
-// checker folds a timeline.
+// checker goes through a timeline and collects, rule by rule, what breaks the rule.
 type checker struct {
 	scenario    *Scenario
 	offsetsRead bool
 	attempts    map[string]*attempt // by token
 	dispatched  []*Dispatch
 	commits     []*Entry
-	next        map[int32]int64 // the next offset that the group reads, by partition
+	next        map[int32]int64 // next offset that the consumer group reads, by partition
 	kills       int
-	bookings    map[string][]int // kills before each one, by reference
+	bookings    map[string][]int // by reference; each booking has the number of kills before it
 	tokenless   int              // outcomes and questions without a token
 	findings    map[Rule][]string
 	judged      map[Rule]bool
 }
 
-// attempt is what is known of one dispatched token.
+// attempt has what is known about an attempt, which has its own token.
 type attempt struct {
 	*Dispatch
 
-	at           time.Time // of the dispatch or of the grant; then of the last renewal
+	at           time.Time // of the dispatch or of the grant; later of the last renewal
 	granted      bool
 	startID      string
-	grantedKills int // kills before the grant
+	grantedKills int // number of kills before the grant
 	supersededAt time.Time
 	outcomes     []*Entry
-	outcomeKills []int // kills before each outcome
+	outcomeKills []int // number of kills before each outcome
 }
 
 func (c *checker) judge(rule Rule) { c.judged[rule] = true }
@@ -94,7 +94,7 @@ func (c *checker) take(e *Entry) {
 	}
 }
 
-// known returns the attempt of a token. It finds tokens that no committed event has.
+// known returns the attempt of the token in e. If no committed event has this token, that breaks a rule.
 func (c *checker) known(e *Entry) *attempt {
 	a := c.attempts[cmp.Or(e.Token, e.ReplyTo)]
 	switch {
@@ -128,7 +128,7 @@ func (c *checker) asked(e *Entry) {
 	}
 }
 
-// gap judges the time since the last sign of an attempt that must be renewed.
+// gap judges the time since the executor last gave a sign of an attempt that it must renew.
 func (c *checker) gap(a *attempt, now time.Time, what string) {
 	if !a.Renewed || len(a.outcomes) > 0 {
 		return
@@ -150,6 +150,7 @@ func (c *checker) answered(e *Entry) {
 	}
 }
 
+// outcome judges an outcome that the executor has written.
 func (c *checker) outcome(e *Entry) {
 	a := c.known(e)
 	if a == nil {
@@ -178,7 +179,7 @@ func (c *checker) outcome(e *Entry) {
 	a.outcomes, a.outcomeKills = append(a.outcomes, e), append(a.outcomeKills, c.kills)
 }
 
-// conclude judges what only the whole run shows.
+// conclude judges what only the run as a whole shows.
 func (c *checker) conclude() {
 	if c.scenario.has(StepAbort) {
 		c.judge(ReadsCommitted)
@@ -207,6 +208,7 @@ func (c *checker) conclude() {
 	}
 }
 
+// concludeAttempt judges an attempt by all of its outcomes.
 func (c *checker) concludeAttempt(a *attempt) {
 	switch {
 	case !a.supersededAt.IsZero():
@@ -234,8 +236,8 @@ func (c *checker) concludeAttempt(a *attempt) {
 	}
 }
 
-// transaction judges whether the first outcome of an attempt was in one transaction with the
-// offset of its event.
+// transaction judges whether the first outcome of an attempt was written in the same transaction as the offset
+// of its event.
 func (c *checker) transaction(a *attempt) {
 	c.judge(OneTransaction)
 	by := a.outcomes[0].Producer

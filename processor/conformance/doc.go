@@ -1,30 +1,35 @@
-// Package conformance tests whether an executor keeps the protocol of claim mode. It plays the part of oncebus on real topics: it
-// dispatches the events of a scenario, answers questions, supersedes an attempt, lets the executor be killed, and judges what it wrote. It
-// also plays the system in which the work has its effect: a gateway that charges cards.
+// Package conformance tests whether an executor keeps the protocol of claim mode. It plays the part of oncebus
+// on real topics: it dispatches the events of a scenario, answers the executor's questions, supersedes an
+// attempt, has the executor killed, and judges what the executor has written. It also plays the system in which
+// the executor's work takes effect: a gateway that charges cards.
 //
 // # What it owns
 //
-//   - [Scenario] is the file: events with their expected outcomes, and steps. [ParseScenario] reads it strictly.
-//   - [Timeline] is what happened in a run, in the order in which the kit saw it. [Check] judges it by [Rules]: it is pure, and knows
-//     no Kafka.
+//   - [Scenario] is the scenario file: events with their expected outcomes, and steps. [ParseScenario] parses it strictly.
+//   - [Timeline] is what happened in a run, in the order in which the kit saw it. [Check] judges a timeline by [Rules]:
+//     it is pure, and knows nothing of Kafka.
 //   - [Run] produces a timeline: it dispatches, answers and observes. [Control] starts and kills the executor.
-//   - [Gateway] is the server that the executor charges. It books, and holds a charge while the executor is killed in its work.
+//   - [Gateway] is the server that the executor charges. It books charges, and can hold a charge open while the executor
+//     is killed in the middle of its work.
 //
-// It may import dedup, and packages kafka, security and wire. Its outside systems are franz-go, HTTP, JSON, YAML, the log and
-// random numbers.
+// It may import dedup and the packages kafka, security and wire. Outside of oncebus it uses franz-go, HTTP,
+// JSON, YAML, the log and random numbers.
 //
 // # Invariants
 //
-//   - A rule that the scenario gives no occasion for is not judged, and does not count as held.
-//   - The times of a timeline are of one clock, that of the kit: those of brokers and executors differ.
-//   - The kit answers as oncebus does: an attempt is granted to one start id, and again to the same.
-//   - A charge that the gateway held gets no answer. One that it held before the booking is never booked.
-//   - It reads the outcomes with read_committed, so what an aborted transaction wrote is no outcome.
+//   - If a scenario gives no occasion for a rule, the rule is not judged, and does not count as held.
+//   - All times in a timeline come from one clock, the kit's: the clocks of brokers and executors differ from it.
+//   - The kit answers as oncebus does: it grants an attempt to one start id, and grants it again to the same start id.
+//   - A charge that the gateway holds gets no answer. If the gateway held the charge before booking it, it never books it.
+//   - The kit reads the outcomes with read_committed, so a record of an aborted transaction is no outcome.
 //
 // # What looks wrong
 //
-//   - It reads __consumer_offsets. Only there a plain commit of an offset and one in a transaction differ. Without the right to read
-//     it, or on an embedded broker, that half of the rule one-transaction shows after a crash only.
-//   - The rules about effects are not judged for an executor that charges nothing at the gateway: its work may have other effects.
-//   - A superseded attempt may write its outcome for one lease after the answer: nothing in Kafka orders the two.
+//   - The kit reads __consumer_offsets, because only there an offset that was committed in a transaction differs from a
+//     plain commit. Without the right to read this topic, or on an embedded broker, the kit can judge that half of the rule
+//     one-transaction only by what happens after a crash.
+//   - The rules about effects are not judged for an executor that charges nothing at the gateway: its work may have other
+//     effects.
+//   - A superseded attempt may still write its outcome for one lease after the answer, because nothing in Kafka orders the
+//     answer and the outcome.
 package conformance

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// booked takes a booking of the gateway, with the kills before it.
+// booked records a booking of the gateway, with the number of kills before it.
 func (c *checker) booked(e *Entry) {
 	c.bookings[e.Reference] = append(c.bookings[e.Reference], c.kills)
 }
 
-// concludeEffects judges what the gateway booked. Without a booking the executor does not charge
-// there, and nothing is judged.
+// concludeEffects judges what the gateway has booked. If there is no booking, the executor does not charge at
+// the gateway, and nothing is judged.
 func (c *checker) concludeEffects() {
 	if len(c.bookings) == 0 {
 		return
@@ -30,7 +30,7 @@ func (c *checker) concludeEffects() {
 	c.concludeUnclaimed(keys)
 }
 
-// concludeKey judges the bookings under the key of an event.
+// concludeKey judges the bookings whose reference is the key of an event.
 func (c *checker) concludeKey(d *Dispatch) {
 	kills := c.bookings[d.Key]
 	n := len(kills)
@@ -52,8 +52,8 @@ func (c *checker) concludeKey(d *Dispatch) {
 	}
 }
 
-// concludeUnclaimed judges the bookings under a reference that no event has as its key: those of the
-// events without a claim.
+// concludeUnclaimed judges the bookings whose reference is not the key of any event: they belong to events
+// without a claim.
 func (c *checker) concludeUnclaimed(keys map[string]bool) {
 	unclaimed, booked := 0, 0
 	for _, d := range c.dispatched {
@@ -83,7 +83,7 @@ func (c *checker) concludeUnclaimed(keys map[string]bool) {
 	}
 }
 
-// completed is the kind of outcome that says that the effect happened.
+// completed is the kind of an outcome that tells that the effect has happened.
 const completed = "completed"
 
 func (a *attempt) completed() bool {

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// GatewayKind is what the kit's gateway does with a request that is sent again.
+// GatewayKind is what the kit's gateway does with a charge that is sent again.
 type GatewayKind string
 
-// The kinds. GatewayKeys answers an Idempotency-Key that it has seen as before, and books nothing.
-// GatewayAsk knows no such keys: an executor asks it for the reference before it charges.
+// The kinds. GatewayKeys recognises an Idempotency-Key that it has seen, gives the same answer again, and books
+// nothing. GatewayAsk ignores that header: an executor has to ask it for the reference before it charges.
 const (
 	GatewayKeys GatewayKind = "keys"
 	GatewayAsk  GatewayKind = "ask"
@@ -25,8 +25,8 @@ const (
 
 var gatewayKinds = []GatewayKind{GatewayKeys, GatewayAsk}
 
-// Gateway is the other system of an executor under test: a server that charges cards. It notes
-// each booking, and holds a charge while the executor is killed in the middle of it.
+// Gateway is the other system in which the work of the executor under test takes effect: a server that charges
+// cards. It records each booking. It can also hold a charge without an answer while the executor is killed.
 type Gateway struct {
 	url     string
 	server  *http.Server
@@ -34,29 +34,29 @@ type Gateway struct {
 
 	mu          sync.Mutex
 	kind        GatewayKind
-	note        func(Entry) // nil while there is no run
+	note        func(Entry) // records what happens in a run; nil while there is no run
 	held        *hold       // nil: charges pass
 	booked      int
 	byKey       map[string]*booking
-	byReference map[string]*booking // the first one
+	byReference map[string]*booking // the first booking of each reference
 }
 
-// charge is the body of a request.
+// charge is the body of a request to the gateway.
 type charge struct {
 	Reference string `json:"reference"`
 	Account   string `json:"account"`
 	Amount    int64  `json:"amount"`
 }
 
-// booking is the body of a response.
+// booking is the body of a response of the gateway.
 type booking struct {
 	Charge string `json:"charge"`
 	charge
 }
 
-// hold keeps every charge without an answer.
+// hold tells the gateway to leave every charge without an answer.
 type hold struct {
-	booked  bool // after it was booked, not before
+	booked  bool // hold a charge after it was booked, not before
 	reached chan struct{}
 	reach   func() // closes reached
 	over    chan struct{}
@@ -65,13 +65,13 @@ type hold struct {
 // Limits of a request to the gateway.
 const (
 	chargeBytesMax    = 1 << 16
-	gatewayTimeout    = 5 * time.Second // of its header
+	gatewayTimeout    = 5 * time.Second // to receive a request's headers
 	gatewayIdle       = time.Minute
 	gatewayHeaderSize = 1 << 16
 )
 
-// Listen starts a gateway at an address such as 127.0.0.1:0. It refuses charges until a run has it
-// in its Config.
+// Listen starts a gateway at an address such as 127.0.0.1:0. The gateway refuses charges until a run has it in
+// its Config.
 func Listen(ctx context.Context, address string) (*Gateway, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -81,13 +81,14 @@ func Listen(ctx context.Context, address string) (*Gateway, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /charges", g.serveCharge)
 	mux.HandleFunc("GET /charges", g.serveQuestion)
-	// A read timeout for the body too would end the charges that are held.
+	// There is no timeout for reading a whole request, because it would end the charges that are held.
 	g.server = &http.Server{Handler: mux, ReadHeaderTimeout: gatewayTimeout, IdleTimeout: gatewayIdle, MaxHeaderBytes: gatewayHeaderSize}
-	g.serving.Go(func() { _ = g.server.Serve(listener) }) // ends with Close only
+	g.serving.Go(func() { _ = g.server.Serve(listener) }) // Serve ends only after Close
 	return g, nil
 }
 
-// urlOf returns the URL of a listener. An executor reaches one of all addresses at the loopback.
+// urlOf returns the URL of a listener. If it listens at all addresses, an executor reaches it at the loopback
+// address.
 func urlOf(address string, at net.Addr) string {
 	host, _, err := net.SplitHostPort(address)
 	_, port, portErr := net.SplitHostPort(at.String())
@@ -100,10 +101,10 @@ func urlOf(address string, at net.Addr) string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// URL is where an executor charges: with POST /charges, and GET /charges?reference=.
+// URL is where an executor charges with POST /charges, and asks with GET /charges?reference=.
 func (g *Gateway) URL() string { return g.url }
 
-// Close ends the gateway, and what it holds.
+// Close ends the gateway and the charges that it holds.
 func (g *Gateway) Close() error {
 	g.end()
 	err := g.server.Close()
@@ -111,7 +112,7 @@ func (g *Gateway) Close() error {
 	return err
 }
 
-// begin forgets earlier bookings, and notes those of a run.
+// begin forgets earlier bookings, and starts to record the bookings of a run.
 func (g *Gateway) begin(kind GatewayKind, note func(Entry)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -126,7 +127,8 @@ func (g *Gateway) end() {
 	g.note = nil
 }
 
-// hold keeps the charges that come, until release: before they are booked, or after.
+// hold makes the gateway hold all further charges until release: after it has booked them if booked is true,
+// else before.
 func (g *Gateway) hold(booked bool) *hold {
 	h := &hold{booked: booked, reached: make(chan struct{}), over: make(chan struct{})}
 	h.reach = sync.OnceFunc(func() { close(h.reached) })
@@ -136,7 +138,8 @@ func (g *Gateway) hold(booked bool) *hold {
 	return h
 }
 
-// release lets charges pass again. Those that were held get no answer, and are not booked later.
+// release lets charges pass again. The charges that were held get no answer, and the gateway does not book them
+// later.
 func (g *Gateway) release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,7 +149,7 @@ func (g *Gateway) release() {
 	}
 }
 
-// isReached reports whether a charge is held.
+// isReached reports whether the gateway holds a charge by now.
 func (h *hold) isReached() bool {
 	select {
 	case <-h.reached:
@@ -156,7 +159,7 @@ func (h *hold) isReached() bool {
 	}
 }
 
-// errNoRun refuses what comes before a run or after it.
+// errNoRun refuses a charge that comes before a run or after it.
 var errNoRun = errors.New("there is no run")
 
 func (g *Gateway) serveCharge(w http.ResponseWriter, r *http.Request) {
@@ -166,7 +169,7 @@ func (g *Gateway) serveCharge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // the client has gone
+		panic(http.ErrAbortHandler) // the client has disconnected
 	}
 	b, held, err := g.charge(c, r.Header.Get("Idempotency-Key"))
 	switch {
@@ -183,7 +186,8 @@ func (g *Gateway) serveCharge(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// charge books a charge, unless charges are held before that. held is not nil if it gets no answer.
+// charge books a charge, unless the gateway now holds charges before booking them. If held is not nil, the
+// charge gets no answer.
 func (g *Gateway) charge(c charge, key string) (b *booking, held *hold, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -232,7 +236,7 @@ func (g *Gateway) serveQuestion(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readCharge reads the whole body. Then the server notices a client that goes.
+// readCharge reads the whole body, because only after that the server notices that a client disconnects.
 func readCharge(w http.ResponseWriter, r *http.Request) (c charge, err error) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, chargeBytesMax))
 	if err != nil {
@@ -258,5 +262,5 @@ func respond(w http.ResponseWriter, b *booking) {
 	if err != nil {
 		panic(err) // strings and a number always marshal
 	}
-	_, _ = w.Write(text) // a client that has gone needs no answer
+	_, _ = w.Write(text) // a client that has disconnected needs no answer
 }

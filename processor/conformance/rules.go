@@ -1,6 +1,6 @@
 package conformance
 
-// A Rule is one sentence of the protocol.
+// A Rule is a rule of the protocol that an executor must keep.
 type Rule string
 
 // The rules. Their names are an interface.
@@ -22,7 +22,7 @@ const (
 	IdleFree       Rule = "idle-holds-nothing"
 )
 
-// Rules lists every rule with what it demands, in the order of the table.
+// Rules lists every rule with what it demands, in the order of the printed table.
 var Rules = []struct {
 	Rule    Rule
 	Demands string
@@ -44,20 +44,20 @@ var Rules = []struct {
 	{IdleFree, "no transaction is open and the group has a member while no event comes"},
 }
 
-// Verdict is what became of one rule in a run.
+// Verdict is the result for one rule of a run.
 type Verdict struct {
 	Rule    Rule   `json:"rule"`
 	Demands string `json:"demands"`
-	// Judged says that the run gave occasion to judge the rule.
+	// Judged tells that the run gave an occasion to judge the rule.
 	Judged   bool     `json:"judged"`
 	Held     bool     `json:"held"`
 	Findings []string `json:"findings,omitempty"`
 }
 
-// Findings are at most findingsMax of a rule, and a line with how many more there are.
+// findingsMax is how many findings of a rule a verdict has. Another line tells how many more there are.
 const findingsMax = 5
 
-// Broken returns the rules that do not hold.
+// Broken returns the rules that were judged and do not hold.
 func Broken(verdicts []Verdict) (broken []Rule) {
 	for i := range verdicts {
 		if verdicts[i].Judged && !verdicts[i].Held {

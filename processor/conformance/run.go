@@ -19,34 +19,35 @@ import (
 	"oncebus/processor/security"
 )
 
-// Control starts and ends the executor. Start returns once the executor was started, not when
-// it is ready.
+// Control starts and ends the executor. Start returns once it has started the executor, without waiting until
+// the executor is ready.
 type Control struct {
 	Start, Kill func(context.Context) error
-	// Stop ends the executor after the run, if the kit started it.
+	// Stop ends the executor after the run, if the kit has started it.
 	Stop func(context.Context) error
-	// Ended returns why the executor has ended; nil while it runs, or if that is not known.
+	// Ended returns why the executor has ended; nil while it runs, or if the kit cannot know.
 	Ended func() error
 }
 
-// Config is where a run happens.
+// Config tells on which topics and with which executor a run happens.
 type Config struct {
 	Client security.Config
-	// Topic is the executor's input, the output of a route. Answers may be empty in a scenario
+	// Topic is the executor's input, which is the output topic of a route. Answers may be empty for a scenario
 	// without start, renew and supersede.
 	Topic, Outcomes, Answers string
 	Group                    string
-	// CreateTopics says that the topics which do not exist are created, with two partitions.
+	// CreateTopics makes the run create missing topics, with two partitions each.
 	CreateTopics bool
 	Control      Control
-	// Gateway is the other system of the executor. It may be nil in a scenario without crash-in-work.
+	// Gateway is the system that the executor charges. It may be nil for a scenario without the step
+	// crash-in-work.
 	Gateway *Gateway
-	// Step is called when a step begins; index is that of the scenario, len(steps) at the end.
+	// Step is called when a step begins. index is the step's index in the scenario, and len(steps) at the end.
 	Step func(index int)
 }
 
-// Run does what a scenario says and returns what happened. An error says that the run could
-// not be done; an executor that does not answer ends it early, without an error.
+// Run plays a scenario and returns what happened. An error means that the run could not be done. An executor
+// that does not do what the kit waits for only ends the run early, without an error.
 func Run(ctx context.Context, cfg Config, s *Scenario, log *slog.Logger) (*Timeline, error) {
 	if cfg.Answers == "" && (s.Start || s.has(StepRenew) || s.has(StepSupersede)) {
 		return nil, kafka.OperatorErrorf("the scenario needs the answers topic, because the executor asks")
@@ -74,16 +75,16 @@ func Run(ctx context.Context, cfg Config, s *Scenario, log *slog.Logger) (*Timel
 	return &r.timeline, nil
 }
 
-// runner is one run.
+// runner has the state of one run.
 type runner struct {
 	Config
 
 	scenario *Scenario
 	opts     []kgo.Opt
-	app      uint64 // in the tokens
-	serial   int64  // of the dispatches
+	app      uint64 // number of the app in the tokens
+	serial   int64  // number of the last dispatch
 
-	producer *kgo.Client // of events, transactional
+	producer *kgo.Client // transactional; produces the events
 	answers  *kgo.Client
 	admin    *kadm.Client
 	watchers []*kgo.Client
@@ -93,29 +94,29 @@ type runner struct {
 	mu        sync.Mutex
 	timeline  Timeline
 	attempts  map[string]*state
-	committed map[int32]int64 // observed in the group's commits
-	before    map[int32]int64 // the group's offsets before the run
-	ends      map[int32]int64 // of the outcomes topic, before the run
+	committed map[int32]int64 // next offsets by partition, as seen in the group's commits
+	before    map[int32]int64 // offsets of the group before the run
+	ends      map[int32]int64 // ends of the outcomes topic before the run
 	watchErr  error
 }
 
-// state is what the kit answers about a token by.
+// state has what the kit knows about a token when it answers a question about it.
 type state struct {
 	*Dispatch
 
-	startID    string // to which the start was granted
-	asked      bool   // a question about it was seen
+	startID    string // the start id to which the start was granted
+	asked      bool   // the executor has asked about it
 	outcomes   int
-	superseded string // why; "" while it is the current attempt
+	superseded string // why it is superseded; "" while it is the current attempt
 }
 
-// ErrNotJudged says that the executor ended before it gave a sign, so that there is nothing to judge.
+// ErrNotJudged means that the executor ended before it gave any sign, so that there is nothing to judge.
 var ErrNotJudged = errors.New("not judged")
 
-// errMissed ends the steps: the executor did not do what the kit waited for.
+// errMissed ends the steps, because the executor did not do what the kit waited for.
 var errMissed = errors.New("missed")
 
-// open connects, and begins to read at the ends of the topics.
+// open connects to Kafka, and begins to read at the present ends of the topics.
 func (r *runner) open(ctx context.Context) (err error) {
 	if r.answers, err = kgo.NewClient(r.opts...); err != nil {
 		return err
@@ -154,7 +155,7 @@ func (r *runner) open(ctx context.Context) (err error) {
 	return r.watchOffsets(ctx, watch)
 }
 
-// createTopics creates the topics that do not exist, and waits until the brokers know them.
+// createTopics creates the topics that do not exist, and waits until all brokers know them.
 func (r *runner) createTopics(ctx context.Context, topics []string) error {
 	created, err := r.admin.CreateTopics(ctx, 2, -1, nil, topics...)
 	if err != nil {
@@ -179,7 +180,7 @@ func (r *runner) createTopics(ctx context.Context, topics []string) error {
 	}
 }
 
-// checkEmpty returns an error if the group has events to read that the kit did not produce.
+// checkEmpty returns an error if the consumer group still has events to read that the kit did not produce.
 func (r *runner) checkEmpty(ctx context.Context) error {
 	starts, err := r.admin.ListStartOffsets(ctx, r.Topic)
 	if err == nil {
@@ -206,8 +207,8 @@ func (r *runner) checkEmpty(ctx context.Context) error {
 	return nil
 }
 
-// offsets returns the next offset that the group reads in each partition. Open transactions
-// are waited for.
+// offsets returns, for each partition, the next offset that the consumer group reads. It waits for open
+// transactions.
 func (r *runner) offsets(ctx context.Context) (map[int32]int64, error) {
 	fetched, err := r.admin.FetchOffsets(kadm.RequireStable(ctx), r.Group)
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
@@ -244,11 +245,11 @@ func (r *runner) note(e Entry) {
 	r.add(e)
 }
 
-// awaitInterval is the time between two looks at the condition of await.
+// awaitInterval is how often await checks its condition.
 const awaitInterval = 20 * time.Millisecond
 
-// await waits until done returns true, under the lock. After the scenario's wait it notes what
-// was missed and returns errMissed.
+// await waits until done, which it calls under the lock, returns true. After the scenario's wait it records
+// what the kit waited for in vain, and returns errMissed.
 func (r *runner) await(ctx context.Context, what string, done func() bool) error {
 	return r.awaitFor(ctx, r.scenario.Wait, what, func() (bool, error) {
 		r.mu.Lock()

@@ -13,65 +13,65 @@ import (
 	"oncebus/dedup"
 )
 
-// Scenario is what the kit does with an executor.
+// Scenario tells what the kit does with an executor.
 type Scenario struct {
-	// Lease is that of the route. An event that takes longer must be renewed.
+	// Lease is the lease of the route. The executor must renew an event that takes longer.
 	Lease time.Duration
-	// Start says that the executor asks before each event, as for work that must never run
+	// Start tells that the executor asks before it works on an event, as is needed for work that must never run
 	// twice.
 	Start bool
-	// Transaction says that outcome and offset are in one transaction. Without it an executor
-	// commits an offset after the outcome.
+	// Transaction tells that the executor writes the outcome and commits the offset in one transaction.
+	// Otherwise it commits the offset after the outcome.
 	Transaction bool
 	// Wait is how long the kit waits for an outcome or an offset before it ends the run.
 	Wait time.Duration
-	// Gateway is what the other system does with a charge that is sent again.
+	// Gateway is what the gateway does with a charge that is sent again.
 	Gateway GatewayKind
 	Events  map[string]*Event
 	Steps   []Step
 }
 
-// Event is an event of a scenario, and what the executor should answer.
+// Event is an event of a scenario, with the outcome that the executor should answer.
 type Event struct {
 	Name    string
 	Value   []byte
-	Headers []dedup.Header // in the order of their names
+	Headers []dedup.Header // sorted by name
 	Outcome string         // completed, failed, rejected or submitted
-	// Result is the value of the outcome; nil for any.
+	// Result is the expected value of the outcome; nil if any value will do.
 	Result *string
 }
 
 // StepKind is what a step of a scenario does.
 type StepKind string
 
-// The steps. Each has an event.
+// The kinds of steps. Every step has an event.
 const (
-	StepDispatch  StepKind = "dispatch"      // Count events, each under a key of its own
-	StepAttempts  StepKind = "attempts"      // Count attempts of one key, each after the outcome of the one before
-	StepAbort     StepKind = "abort"         // in a transaction that is aborted, then in one that is committed
-	StepUnclaimed StepKind = "unclaimed"     // without a claim token, as a policy forwards it
-	StepReply     StepKind = "reply"         // without a claim token, and a request by HTTP waits for the outcome
-	StepRenew     StepKind = "renew"         // takes longer than the lease
-	StepSupersede StepKind = "supersede"     // is superseded while the executor works on it
-	StepRefuse    StepKind = "refuse"        // its start is superseded
-	StepCrash     StepKind = "crash"         // Count events, and the executor is killed among them
-	StepInWork    StepKind = "crash-in-work" // two events, and the executor is killed while it charges for each
-	StepIdle      StepKind = "idle"          // no event for a time, then one
+	StepDispatch  StepKind = "dispatch"      // dispatches Count events, each with its own key
+	StepAttempts  StepKind = "attempts"      // dispatches Count attempts of one key, each after the outcome of the previous attempt
+	StepAbort     StepKind = "abort"         // dispatches in a transaction that is aborted, then in one that is committed
+	StepUnclaimed StepKind = "unclaimed"     // dispatches without a claim token, as a policy forwards events
+	StepReply     StepKind = "reply"         // dispatches without a claim token, while an HTTP request waits for the outcome
+	StepRenew     StepKind = "renew"         // the event takes longer than the lease
+	StepSupersede StepKind = "supersede"     // the attempt is superseded while the executor works on it
+	StepRefuse    StepKind = "refuse"        // the attempt is superseded when the executor asks to start it
+	StepCrash     StepKind = "crash"         // dispatches Count events, and kills the executor among them
+	StepInWork    StepKind = "crash-in-work" // dispatches two events, and kills the executor while it charges for each of them
+	StepIdle      StepKind = "idle"          // dispatches nothing for a time, then an event
 )
 
 var stepKinds = []StepKind{StepDispatch, StepAttempts, StepAbort, StepUnclaimed, StepReply, StepRenew, StepSupersede, StepRefuse, StepCrash, StepInWork, StepIdle}
 
-// Step is one step of a scenario.
+// Step is a step of a scenario.
 type Step struct {
 	Kind  StepKind
 	Event *Event
-	Count int           // of dispatch, attempts and crash
-	For   time.Duration // of idle
+	Count int           // for dispatch, attempts and crash
+	For   time.Duration // for idle
 	// Next is the event of the attempt that takes over; nil if the attempt is erased.
 	Next *Event
 }
 
-// ScenarioBytesMax bounds a scenario file.
+// ScenarioBytesMax is the largest scenario file, in bytes.
 const ScenarioBytesMax = 1 << 20
 
 // Defaults and bounds of a scenario.
@@ -80,7 +80,7 @@ const (
 	countMax    = 10_000
 )
 
-// The file, as YAML has it.
+// The scenario file as YAML.
 type (
 	scenarioFile struct {
 		Lease       time.Duration        `yaml:"lease"`
@@ -106,8 +106,8 @@ type (
 	}
 )
 
-// ParseScenario reads a scenario file; name is the file's name in errors. Unknown and repeated
-// keys are errors. The error joins every mistake.
+// ParseScenario parses a scenario file; name is the name of the file for errors. Unknown and repeated keys are
+// errors. The error joins every mistake.
 func ParseScenario(name string, data []byte) (*Scenario, error) {
 	if len(data) > ScenarioBytesMax {
 		return nil, fmt.Errorf("%s: %d bytes, want at most %d", name, len(data), ScenarioBytesMax)
@@ -153,7 +153,7 @@ func ParseScenario(name string, data []byte) (*Scenario, error) {
 	return s, errors.Join(mistakes...)
 }
 
-// outcomesOfWork are the outcomes that an executor may have for an event.
+// outcomesOfWork are the outcomes that an event of a scenario may expect.
 var outcomesOfWork = []string{"completed", "failed", "rejected", "submitted"}
 
 func (s *Scenario) addEvent(name string, read *eventFile) *Event {
@@ -193,7 +193,7 @@ func (s *Scenario) addStep(read *stepFile) error {
 	return nil
 }
 
-// has reports whether a step of this kind is in the scenario.
+// has reports whether the scenario has a step of this kind.
 func (s *Scenario) has(kind StepKind) bool {
 	return slices.ContainsFunc(s.Steps, func(step Step) bool { return step.Kind == kind })
 }

@@ -18,10 +18,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// routeName is in the header oncebus-route of every record of the kit.
+// routeName is the value of the header oncebus-route in every record that the kit produces.
 const routeName = "conformance"
 
-// play starts the executor and does the steps.
+// play starts the executor and plays the steps.
 func (r *runner) play(ctx context.Context) error {
 	if err := r.Control.Start(ctx); err != nil {
 		return fmt.Errorf("start the executor: %w", err)
@@ -92,7 +92,7 @@ func (r *runner) do(ctx context.Context, index int, step *Step) error {
 	return fmt.Errorf("%w: step %q", kafka.ErrIllegalState, step.Kind)
 }
 
-// dispatches returns count events like d, each with a token of its own.
+// dispatches returns count events like d, each with its own token.
 func (r *runner) dispatches(d Dispatch, count int) []*Dispatch {
 	all := make([]*Dispatch, count)
 	for i := range all {
@@ -106,25 +106,25 @@ func (r *runner) dispatches(d Dispatch, count int) []*Dispatch {
 	return all
 }
 
-// keyText returns the text of a key that has the digest of a token.
+// keyText returns the text of a dedup key whose digest is that of the token.
 func keyText(token *dedup.Token) string {
 	digest := [32]byte{}
 	copy(digest[:], token.Digest[:])
 	return wire.KeyText(&digest)
 }
 
-// next returns the attempt after d, with the payload of an event.
+// next returns the next attempt after d, with the payload of event.
 func (r *runner) next(d *Dispatch, event *Event) []*Dispatch {
 	token, err := dedup.ParseToken([]byte(d.Token))
 	if err != nil {
-		panic(err) // the kit made it
+		panic(err) // the kit has made the token
 	}
 	token.Attempt++
 	return []*Dispatch{{Step: d.Step, Event: event, Attempt: token.Attempt, Token: string(token.Append(nil)), Key: d.Key}}
 }
 
-// produce dispatches events in one transaction. It notes them before, because the executor may
-// answer before the commit has returned.
+// produce dispatches events in one transaction. It records them in the timeline before it produces them,
+// because the executor may answer before the commit has returned.
 func (r *runner) produce(ctx context.Context, all []*Dispatch, more ...*kgo.Record) error {
 	records := make([]*kgo.Record, 0, len(all)+len(more))
 	r.mu.Lock()
@@ -157,7 +157,7 @@ func (r *runner) produce(ctx context.Context, all []*Dispatch, more ...*kgo.Reco
 	return r.producer.EndTransaction(ctx, kgo.TransactionEndTry(len(all) == 0 || !all[0].Aborted))
 }
 
-// record returns an event as oncebus dispatches it.
+// record returns an event in the form in which oncebus dispatches it.
 func (r *runner) record(d *Dispatch) *kgo.Record {
 	key := "event-" + strconv.FormatInt(r.serial, 10)
 	rec := &kgo.Record{Topic: r.Topic, Key: []byte(key), Value: d.Event.Value}
@@ -168,7 +168,7 @@ func (r *runner) record(d *Dispatch) *kgo.Record {
 		rec.Headers = append(rec.Headers, header(wire.HeaderRoute, routeName, wire.HeaderVerdict, dedup.Bypassed.String(), wire.HeaderReplyTo, d.ReplyTo)...)
 		return rec
 	}
-	token, _ := dedup.ParseToken([]byte(d.Token)) // the kit made it
+	token, _ := dedup.ParseToken([]byte(d.Token)) // the kit has made the token
 	rec.Key = []byte("event-" + strconv.FormatInt(token.At.Offset, 10))
 	rec.Headers = append(rec.Headers, header(wire.HeaderRoute, routeName, wire.HeaderVerdict, dedup.Unique.String(), wire.HeaderKey, d.Key,
 		wire.HeaderClaimToken, d.Token, wire.HeaderAttempt, strconv.FormatUint(uint64(d.Attempt), 10))...)
@@ -190,7 +190,7 @@ func (r *runner) awaitOutcomes(ctx context.Context, all []*Dispatch) error {
 	return r.await(ctx, fmt.Sprintf("outcomes of step %d", all[0].Step+1), func() bool { return r.answered(all) == len(all) })
 }
 
-// answered counts the events that have an outcome. The caller holds the lock.
+// answered returns how many of the events have an outcome. The caller holds the lock.
 func (r *runner) answered(all []*Dispatch) (n int) {
 	for _, d := range all {
 		if r.attempts[d.name()].outcomes > 0 {
@@ -219,8 +219,8 @@ func (r *runner) awaitOffsetsOf(ctx context.Context, all []*Dispatch) error {
 	})
 }
 
-// awaitOffsets waits until the group has committed every event, and notes the offsets if no
-// commit was read.
+// awaitOffsets waits until the consumer group has committed every event. If the kit cannot read the commits,
+// awaitOffsets records the offsets itself.
 func (r *runner) awaitOffsets(ctx context.Context) error {
 	var all []*Dispatch
 	r.mu.Lock()
@@ -254,8 +254,8 @@ func (r *runner) awaitOffsets(ctx context.Context) error {
 	return errors.Join(err, fetched)
 }
 
-// checkSigns returns an error if the executor has ended, and neither wrote a record, nor committed an
-// offset, nor charged.
+// checkSigns returns an error if the executor has ended although it never wrote a record, committed an offset
+// or charged.
 func (r *runner) checkSigns(ctx context.Context) error {
 	ended := r.Control.Ended()
 	if ended == nil || r.signed() {
@@ -272,7 +272,7 @@ func (r *runner) checkSigns(ctx context.Context) error {
 	return fmt.Errorf("%w: the executor ended with %w before it did anything", ErrNotJudged, ended)
 }
 
-// signed reports whether the timeline has something that the executor did.
+// signed reports whether the timeline contains anything that the executor has done.
 func (r *runner) signed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -281,14 +281,14 @@ func (r *runner) signed() bool {
 	})
 }
 
-// supersede dispatches an event, and ends its attempt once the executor works on it: by the
-// attempt of next, or else by an erasure.
+// supersede dispatches an event and ends its attempt while the executor works on it: by another attempt with
+// the payload of next or, if next is nil, by an erasure.
 func (r *runner) supersede(ctx context.Context, first []*Dispatch, next *Event) error {
 	if err := r.produce(ctx, first); err != nil {
 		return err
 	}
 	token, reason := first[0].Token, "the attempt was erased"
-	// An executor that does not ask gives no sign: after a lease it works.
+	// An executor that does not ask gives no sign. The kit supposes that it works on the event after a lease.
 	limit := time.Now().Add(r.scenario.Lease)
 	if err := r.await(ctx, "a sign", func() bool {
 		return r.attempts[token].asked || time.Now().After(limit)
@@ -317,7 +317,7 @@ func (r *runner) supersede(ctx context.Context, first []*Dispatch, next *Event) 
 	return r.awaitOffsetsOf(ctx, first)
 }
 
-// crashSign is how long a crash waits for a sign of work on its second half.
+// crashSign is how long the step crash waits for a sign of work on the second half of its events.
 const crashSign = time.Second
 
 // crash kills the executor while it works on the second half of count events.
@@ -369,8 +369,8 @@ func (r *runner) startAgain(ctx context.Context) error {
 	return nil
 }
 
-// crashInWork kills the executor while it charges for one event, before the gateway has booked that,
-// and then while it charges for another one, after the gateway has booked it.
+// crashInWork kills the executor twice: while it charges for an event that the gateway has not booked yet, and
+// while it charges for another event that the gateway has already booked.
 func (r *runner) crashInWork(ctx context.Context, d Dispatch) error {
 	for _, booked := range []bool{false, true} {
 		if err := r.crashInCharge(ctx, r.dispatches(d, 1), booked); err != nil {
@@ -380,6 +380,8 @@ func (r *runner) crashInWork(ctx context.Context, d Dispatch) error {
 	return nil
 }
 
+// crashInCharge kills the executor while the gateway holds its charge, and starts the executor again. booked tells
+// whether the gateway books the charge before it holds it.
 func (r *runner) crashInCharge(ctx context.Context, all []*Dispatch, booked bool) error {
 	held := r.Gateway.hold(booked)
 	defer r.Gateway.release()
@@ -397,23 +399,23 @@ func (r *runner) crashInCharge(ctx context.Context, all []*Dispatch, booked bool
 	if err := r.kill(ctx); err != nil {
 		return err
 	}
-	r.Gateway.release() // what the next start sends passes
+	r.Gateway.release() // the gateway must answer what the executor charges after its next start
 	if err := r.startAgain(ctx); err != nil {
 		return err
 	}
 	return r.awaitOutcomes(ctx, all)
 }
 
-// idleLook is the time between two looks at an idle executor.
+// idleLook is how often the kit looks at an idle executor.
 const idleLook = time.Second
 
-// opened is a transaction that blocks a partition.
+// opened is an open transaction that blocks a partition.
 type opened struct {
-	stable int64 // the last stable offset
+	stable int64 // the last stable offset of the partition
 	since  time.Time
 }
 
-// idle produces nothing for a time, and then an event.
+// idle dispatches nothing for a time, and then an event.
 func (r *runner) idle(ctx context.Context, d Dispatch, length time.Duration) error {
 	end, lost := time.Now().Add(length), false
 	open := map[int32]opened{}
@@ -443,13 +445,13 @@ func (r *runner) idle(ctx context.Context, d Dispatch, length time.Duration) err
 	return r.dispatchAll(ctx, d, 1)
 }
 
-// groupLost notes once that the group has no member, and returns whether it did.
+// groupLost records once that the consumer group has no member, and returns whether it has recorded it.
 func (r *runner) groupLost(ctx context.Context, before bool) (bool, error) {
 	groups, err := r.admin.DescribeGroups(ctx, r.Group)
 	if err != nil {
 		return before, fmt.Errorf("describe group %s: %w", r.Group, err)
 	}
-	// A group of the newer protocol is not described so.
+	// A group of the newer consumer protocol does not show its state in this way.
 	lost := groups[r.Group].State == "Empty"
 	if lost && !before {
 		r.note(Entry{What: GroupLost})
@@ -457,8 +459,8 @@ func (r *runner) groupLost(ctx context.Context, before bool) (bool, error) {
 	return lost || before, nil
 }
 
-// openTransactions returns the last stable offset of each partition of the outcomes topic in
-// which a transaction is open.
+// openTransactions returns the last stable offset of every partition of the outcomes topic that has an open
+// transaction.
 func (r *runner) openTransactions(ctx context.Context) (map[int32]int64, error) {
 	stable, err := r.admin.ListCommittedOffsets(ctx, r.Outcomes)
 	if err == nil {

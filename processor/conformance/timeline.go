@@ -9,22 +9,22 @@ import (
 // What is the kind of an entry of a timeline.
 type What uint8
 
-// The entries. Each comment names the fields that it has, besides At.
+// The kinds of entries. Each comment names the fields that the entry has, besides At.
 const (
-	Dispatched What = iota // the kit produced an event: Dispatch
-	Asked                  // the executor sent start or renew: Token, Kind, StartID
-	Answered               // the kit answered: Token, Kind, StartID, Granted
-	Superseded             // the kit announced that the attempt is superseded: Token
-	Outcome                // the executor's outcome was committed: Token or ReplyTo, Kind, Value, Producer
-	Committed              // the group committed an offset: Partition, Offset, Producer
+	Dispatched What = iota // the kit has produced an event: Dispatch
+	Asked                  // the executor has asked with start or renew: Token, Kind, StartID
+	Answered               // the kit has answered: Token, Kind, StartID, Granted
+	Superseded             // the kit has announced that an attempt is superseded: Token
+	Outcome                // an outcome of the executor was committed: Token or ReplyTo, Kind, Value, Producer
+	Committed              // the consumer group has committed an offset: Partition, Offset, Producer
 	Killed                 // the executor was killed
 	Booked                 // the gateway booked a charge: Reference
-	IdleOpen               // a transaction was open on the outcomes topic while no event was: Partition
+	IdleOpen               // a transaction was open on the outcomes topic while no event came: Partition
 	GroupLost              // the group had no member while no event came
-	Missed                 // the kit waited in vain: Note says for what
+	Missed                 // the kit has waited in vain: Note tells for what
 )
 
-// Entry is one thing that happened in a run.
+// Entry is something that happened in a run.
 type Entry struct {
 	What What
 	At   time.Time
@@ -32,44 +32,45 @@ type Entry struct {
 	Dispatch  *Dispatch
 	Token     string
 	ReplyTo   string
-	Kind      string // of an outcome or a question, as in its header
+	Kind      string // of an outcome or a question, as in the record's header
 	StartID   string
 	Granted   bool
 	Value     []byte
 	Producer  Producer
 	Partition int32
-	Offset    int64 // the next one that the group reads
+	Offset    int64 // next offset that the consumer group reads
 	Reference string
 	Note      string
 }
 
-// Producer is the producer of a record. ID and Epoch name its transaction, where each one has
-// an epoch of its own (Kafka 4.0 and later).
+// Producer is the producer of a record. Together, ID and Epoch identify the producer's transaction if every
+// transaction has its own epoch, as in Kafka 4.0 and later.
 type Producer struct {
 	ID            int64
 	Epoch         int16
 	Transactional bool
 }
 
-// Dispatch is an event that the kit produced.
+// Dispatch is an event that the kit has produced.
 type Dispatch struct {
-	Step      int // index in the scenario
+	Step      int // index of the step in the scenario
 	Event     *Event
-	Token     string // "" without a claim
-	ReplyTo   string // of the request that waits, if there is no claim
-	Key       string // as its header has it, the same in all attempts; "" without a claim
+	Token     string // "" if the event has no claim
+	ReplyTo   string // names the request that waits for the outcome, if the event has no claim
+	Key       string // dedup key as in the header, the same for all attempts; "" if the event has no claim
 	Attempt   uint32
 	Partition int32
 	Offset    int64
-	Aborted   bool // in a transaction that was aborted
-	Refused   bool // its start is superseded
-	Renewed   bool // it takes longer than the lease
+	Aborted   bool // produced in a transaction that was aborted
+	Refused   bool // its start is to be refused as superseded
+	Renewed   bool // it takes longer than the lease, so the executor must renew it
 }
 
-// name is what the outcome of an event has: its token, or the request that waits; "" for no outcome.
+// name returns what identifies the event in its outcome: its token, or the waiting request; "" if it gets no
+// outcome.
 func (d *Dispatch) name() string { return cmp.Or(d.Token, d.ReplyTo) }
 
-// String names an event in a finding.
+// String describes the event for a finding.
 func (d *Dispatch) String() string {
 	return fmt.Sprintf("event %s of step %d, attempt %d, at %d/%d", d.Event.Name, d.Step+1, d.Attempt, d.Partition, d.Offset)
 }
@@ -77,6 +78,7 @@ func (d *Dispatch) String() string {
 // Timeline is what happened in a run, in the order in which the kit saw it.
 type Timeline struct {
 	Entries []Entry
-	// OffsetsRead says that the commits of offsets were read: then Committed has all of them.
+	// OffsetsRead tells that the kit could read the commits of offsets, so that Entries has a Committed for
+	// each of them.
 	OffsetsRead bool
 }

@@ -14,11 +14,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// offsetsTopic is where brokers keep the offsets of groups.
+// offsetsTopic is the topic in which brokers store the offsets of consumer groups.
 const offsetsTopic = "__consumer_offsets"
 
-// watch reads a topic from its present end, read_committed, and gives each record to see under
-// the lock.
+// watch reads a topic from its present end with read_committed, and calls see with each record, under the lock.
 func (r *runner) watch(ctx, watch context.Context, topic string, see func(*kgo.Record)) error {
 	ends, err := r.endsOf(ctx, topic)
 	if err != nil {
@@ -51,7 +50,7 @@ func (r *runner) watch(ctx, watch context.Context, topic string, see func(*kgo.R
 	return nil
 }
 
-// endsOf returns the end of each partition of a topic.
+// endsOf returns the end offset of each partition of a topic.
 func (r *runner) endsOf(ctx context.Context, topic string) (map[int32]int64, error) {
 	listed, err := r.admin.ListEndOffsets(ctx, topic)
 	if err == nil {
@@ -67,7 +66,7 @@ func (r *runner) endsOf(ctx context.Context, topic string) (map[int32]int64, err
 	return ends, nil
 }
 
-// sawOutcome notes an outcome, or answers a question.
+// sawOutcome records an outcome, or answers a question.
 func (r *runner) sawOutcome(rec *kgo.Record) {
 	headers := wire.Headers(rec.Headers)
 	own := func(name string) string { value, _ := headers.Own(name); return string(value) }
@@ -89,8 +88,8 @@ func (r *runner) sawOutcome(rec *kgo.Record) {
 	}
 }
 
-// answer answers a question as oncebus does. The first question about an event that is refused gets the answer
-// to a question of an earlier start of the executor. The caller holds the lock.
+// answer answers a question as oncebus does. The first question about an event that is to be refused gets the answer to
+// a question of an earlier start of the executor. The caller holds the lock.
 func (r *runner) answer(question *kgo.Record, e *Entry, st *state) {
 	if st != nil && st.Refused && !st.asked {
 		st.asked = true
@@ -145,7 +144,7 @@ func (r *runner) produceAnswer(answer *kgo.Record) {
 	})
 }
 
-// header returns headers of pairs of name and value, without empty values.
+// header returns record headers made of pairs of name and value. It leaves out headers with an empty value.
 func header(pairs ...string) (headers []kgo.RecordHeader) {
 	for pair := range slices.Chunk(pairs, 2) {
 		if name, value := pair[0], pair[1]; value != "" {
@@ -155,8 +154,8 @@ func header(pairs ...string) (headers []kgo.RecordHeader) {
 	return headers
 }
 
-// watchOffsets reads the commits of offsets, if that topic exists and may be read. The group's
-// offsets were fetched before, so a broker that keeps them there has it.
+// watchOffsets reads the commits of offsets, if their topic exists and the kit may read it. The kit has fetched
+// the group's offsets before, so a broker that keeps offsets in this topic has created it by now.
 func (r *runner) watchOffsets(ctx, watch context.Context) error {
 	listed, err := r.admin.ListTopicsWithInternal(ctx, offsetsTopic)
 	if err != nil {
@@ -169,11 +168,11 @@ func (r *runner) watchOffsets(ctx, watch context.Context) error {
 	return r.watch(ctx, watch, offsetsTopic, r.sawCommit)
 }
 
-// sawCommit notes a commit of an offset by the executor's group.
+// sawCommit records a commit of an offset by the executor's consumer group.
 func (r *runner) sawCommit(rec *kgo.Record) {
 	key, value := kmsg.NewOffsetCommitKey(), kmsg.NewOffsetCommitValue()
 	if len(rec.Key) < 2 || rec.Key[0] != 0 || rec.Key[1] > 1 || key.ReadFrom(rec.Key) != nil || rec.Value == nil || value.ReadFrom(rec.Value) != nil {
-		return // of a group itself, a removed offset, or of another topic
+		return // it is about the group itself, about a removed offset, or malformed
 	}
 	if key.Group != r.Group || key.Topic != r.Topic {
 		return

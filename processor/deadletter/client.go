@@ -18,28 +18,28 @@ import (
 	"oncebus/processor/security"
 )
 
-// Client reads the dead letters of an app, and sends them back. It works on any machine
-// that reaches the brokers, whether a process of the app runs or not.
+// Client reads the dead letters of an app and sends them back to their inputs. It works on any machine that
+// reaches the brokers, whether or not a process of the app runs.
 type Client struct {
 	cfg      app.Config
 	routes   *rules.Routes
 	deriver  *rules.Deriver
 	redact   *security.Redactor
 	log      *slog.Logger
-	options  []kgo.Opt // of every client
+	options  []kgo.Opt // options that every client needs
 	client   *kgo.Client
 	admin    *kadm.Client
 	leaders  *kafka.Leaders
 	found    *app.Found
-	topics   map[string]app.Topic // dead-letter topics and inputs that exist
+	topics   map[string]app.Topic // the dead-letter topics and inputs that exist
 	progress *Progress
-	refused  error // why the routes file contradicts the app; nil if it does not
+	refused  error // why the routes file contradicts the app; nil if it agrees
 	writer   *writer
 }
 
-// New connects to the brokers and reads the app's manifest, and what was done about its dead
-// letters. It creates nothing. A missing app is an operator error. With writes the client can
-// act, and New ends every other client of the app that can.
+// New connects to the brokers and reads the app's manifest, and what was done about the app's dead letters. It
+// creates nothing. A missing app is an operator error. If writes is true, the client can redrive and drop, and
+// New fences every other client of the app that can.
 func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, writes bool, extra ...kgo.Opt) (*Client, error) {
 	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
 		return nil, err
@@ -76,8 +76,8 @@ func (c *Client) Close() {
 func (c *Client) open(ctx context.Context, writes bool) (err error) {
 	conn := app.Conn{Client: c.client, Admin: c.admin, Options: c.options, Log: c.log}
 	if writes {
-		// First of all: a writer that was killed may have left a transaction open on the
-		// manifest topic, behind which nothing can be read until it ends.
+		// This must come first: a writer that was killed may have left a transaction open on the manifest
+		// topic. Until that transaction ends, nothing behind it can be read.
 		if err := conn.CloseLast(ctx, TransactionalID(c.cfg.AppID), app.ManifestName(c.cfg.AppID)); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (c *Client) open(ctx context.Context, writes bool) (err error) {
 	if err := c.found.Ran(); err != nil {
 		return err
 	}
-	unknown := c.found.Unknown() // Check adds them
+	unknown := c.found.Unknown() // must be called before Check, which adds these routes
 	c.refused = c.found.Check(c.cfg.KeySecret.Bytes())
 	if c.refused == nil && len(unknown) > 0 {
 		c.refused = kafka.OperatorErrorf("app %s has not run with these routes of the file yet: %s", c.cfg.AppID, strings.Join(unknown, ", "))
@@ -105,7 +105,7 @@ func (c *Client) open(ctx context.Context, writes bool) (err error) {
 	return c.readProgress(ctx)
 }
 
-// Topics returns the dead-letter topics of the routes file, sorted.
+// Topics returns the dead-letter topics of the routes file, in sorted order.
 func (c *Client) Topics() []string {
 	var names []string
 	for _, r := range c.routes.Routes {
@@ -115,7 +115,7 @@ func (c *Client) Topics() []string {
 	return slices.Compact(names)
 }
 
-// inputs returns the topics that a redrive may produce to.
+// inputs returns the topics to which a redrive may produce.
 func (c *Client) inputs() []string {
 	var names []string
 	for _, r := range c.routes.Routes {
@@ -128,8 +128,7 @@ func (c *Client) inputs() []string {
 	return slices.Compact(names)
 }
 
-// readProgress reads what was done about the app's dead letters: all that was committed
-// before the call.
+// readProgress reads what was done about the app's dead letters: everything that was committed before the call.
 func (c *Client) readProgress(ctx context.Context) error {
 	progress := newProgress()
 	t := c.found.Topology
@@ -158,16 +157,16 @@ func (c *Client) StateOf(l *Letter) State {
 	return c.progress.Of(c.topics[l.At.Topic].ID, l.At.Partition, l.At.Offset)
 }
 
-// reader returns a reader of a topic that others may write to.
+// reader returns a reader for a partition of a topic to which other programs may write.
 func (c *Client) reader(topic string, partition int32) *kafka.Reader {
 	r := c.leaders.NewReader(topic, c.topics[topic].ID, partition)
 	r.BoundBatches(c.cfg.BatchBytesMax())
 	return r
 }
 
-// Scan calls each with the committed dead letters that a filter selects, by topic, partition
-// and offset, until each returns false. watch, if not nil, gets how many of the topics' offsets
-// were read.
+// Scan calls each with the committed dead letters that a filter selects, in the order of topic, partition and
+// offset, until each returns false. watch, if not nil, is called with how many of the topics' offsets were
+// read.
 func (c *Client) Scan(ctx context.Context, f *Filter, watch func(read, total int64), each func(*Letter) bool) error {
 	spans, total, err := c.spans(ctx)
 	if err != nil {
@@ -190,13 +189,13 @@ func (c *Client) Scan(ctx context.Context, f *Filter, watch func(read, total int
 	return nil
 }
 
-// span is a partition of a dead-letter topic with its first offset and its end.
+// span is a partition of a dead-letter topic with its first offset and its end offset.
 type span struct {
 	reader     *kafka.Reader
 	start, end int64
 }
 
-// spans returns the partitions of the dead-letter topics, and how many offsets they have.
+// spans returns the partitions of all dead-letter topics, and the number of their offsets.
 func (c *Client) spans(ctx context.Context) (spans []span, total int64, err error) {
 	for _, topic := range c.Topics() {
 		for partition := range c.topics[topic].Partitions {
@@ -210,7 +209,7 @@ func (c *Client) spans(ctx context.Context) (spans []span, total int64, err erro
 	return spans, total, nil
 }
 
-// scan is Scan of one partition. It returns errEnough once each returned false.
+// scan scans one partition, as Scan describes. It returns errEnough once each has returned false.
 func (s *span) scan(ctx context.Context, f *Filter, each func(*Letter) bool, watch func(position int64)) error {
 	return s.reader.Read(ctx, s.start, s.end, func(records []*kgo.Record, position int64) error {
 		for _, rec := range records {
@@ -226,16 +225,15 @@ func (s *span) scan(ctx context.Context, f *Filter, each func(*Letter) bool, wat
 	})
 }
 
-// errEnough ends a scan.
+// errEnough ends a scan because the caller wants no further dead letters.
 var errEnough = errors.New("the scan has ended")
 
-// explain removes secrets from an error, and explains refused credentials.
+// explain removes secrets from an error, and explains an error about refused credentials.
 func (c *Client) explain(err error) error {
 	return c.redact.Err(security.ExplainCredentials(err, c.cfg.SASL))
 }
 
-// Find returns the dead letter at a position. An operator error says why
-// it does not exist.
+// Find returns the dead letter at a position. If there is none, the operator error tells why.
 func (c *Client) Find(ctx context.Context, at Position) (*Letter, error) {
 	if !slices.Contains(c.Topics(), at.Topic) {
 		return nil, kafka.OperatorErrorf("topic %s is no dead-letter topic of the routes file; these are: %s", at.Topic, strings.Join(c.Topics(), ", "))
@@ -253,11 +251,11 @@ func (c *Client) Find(ctx context.Context, at Position) (*Letter, error) {
 	return nil, kafka.OperatorErrorf("no record at %v: its offset was never written, or retention deleted it", at)
 }
 
-// gapMax is the longest gap between two records that a fetch reads through.
+// gapMax is the longest gap, in offsets, between two wanted records that a fetch reads through.
 const gapMax = 500
 
-// fetch returns the committed records of a partition at offsets, which ascend. Those that do
-// not exist are missing in the result.
+// fetch returns the committed records of a partition at these offsets, which must ascend. Records that do not
+// exist are missing in the result.
 func (c *Client) fetch(ctx context.Context, topic string, partition int32, offsets []int64) (map[int64]*kgo.Record, error) {
 	found := map[int64]*kgo.Record{}
 	if len(offsets) == 0 {
@@ -277,7 +275,7 @@ func (c *Client) fetch(ctx context.Context, topic string, partition int32, offse
 		wanted := offsets[from:to]
 		from = to
 		if first >= after {
-			continue // deleted, or not written yet
+			continue // deleted already, or not written yet
 		}
 		err := reader.Read(ctx, first, after, func(records []*kgo.Record, _ int64) error {
 			for _, rec := range records {

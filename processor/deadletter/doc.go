@@ -2,33 +2,33 @@
 //
 // # What it owns
 //
-//   - Letter is one dead letter: what it was, why it was turned away, and how often it was
-//     redriven. Filter selects dead letters.
-//   - Client scans the dead-letter topics, says what a redrive would do (Prospect), and redrives
-//     or drops.
-//   - Progress is what was done about each dead letter. It is in the manifest topic.
+//   - Letter is a dead letter: what the record was, why it was turned away, and how often it was redriven. Filter
+//     selects dead letters.
+//   - Client scans the dead-letter topics, tells what a redrive would do (Prospect), and redrives or drops dead letters.
+//   - Progress is what was done about each dead letter. It is stored in the manifest topic.
 //
-// It may import processor/app, processor/kafka, processor/wire, processor/security, dedup and
-// dedup/rules. It has no local state and judges nothing.
+// It may import processor/app, processor/kafka, processor/wire, processor/security, dedup and dedup/rules. It
+// has no local state and does not deduplicate.
 //
 // # Invariants
 //
-//   - A dead letter is redriven by at most one committed transaction, unless its operator asks for
-//     it again. The transaction that produces it also writes the progress that names it.
-//   - A writer registers the app's one transactional id, and only then reads the progress and
-//     selects. So no other writer can change the progress that it read.
-//   - After an error no writer goes on. The next one reads whether the transaction committed.
-//   - The records of one raw partition go back in the order that they had there.
-//   - A redrive produces to inputs of the routes file only, whatever a dead letter names.
-//   - Each redrive counts the attempt up, and none sends a record whose attempt is at the bound.
+//   - At most one committed transaction redrives a dead letter, unless the operator asks for it again. The transaction
+//     that produces the record also writes the progress that names the dead letter.
+//   - A writer first registers the app's transactional id for redrives, which fences every earlier writer. Only then does
+//     it read the progress and select dead letters, so no other writer can change the progress that it has read.
+//   - After an error a writer stops. The next writer reads whether the last transaction was committed.
+//   - The records of one input partition go back in the order that they had there.
+//   - A redrive produces only to inputs of the routes file, whatever topic a dead letter names.
+//   - Each redrive increments the attempt in the record's header, and no redrive sends a record whose attempt has reached
+//     the bound.
 //
 // # What looks wrong
 //
-//   - Progress is sets of offsets, not the position of a group. A redrive with one filter leaves
-//     open what a later one with another filter selects, before and after it.
-//   - The original is read from its input, although the dead letter has the event. Only the
-//     original has all of its headers, and what did not fit into the dead letter.
-//   - Headers that follow the first one with the prefix oncebus- are removed whatever their names
-//     are: oncebus removes such headers of the original, and appends its own after the others.
-//   - A transaction is ended without the caller's context. A cancelled produce may be written.
+//   - Progress is a set of offsets and not the position of a consumer group, because a redrive with one filter leaves
+//     dead letters open, before and after those that it sends, which a later redrive with another filter selects.
+//   - A redrive reads the original record from its input, although the dead letter contains the event: only the original
+//     has all of its headers, and the parts that did not fit into the dead letter.
+//   - A redrive removes all headers from the first one with the prefix oncebus- on, whatever their names are: oncebus has
+//     removed such headers of the original, and has appended its own headers after the others.
+//   - A transaction ends without the caller's context, because a produce request that is cancelled may have been written.
 package deadletter

@@ -8,26 +8,26 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// Filter selects dead letters. Its zero value selects all.
+// Filter selects dead letters. The zero value selects all.
 type Filter struct {
 	Route string // "" for every route
-	// Reason is a class, or else a part of the reason.
+	// Reason is either a class or a part of the reason.
 	Reason string
-	Topic  string // of origin
-	// Since and Until bound the timestamp of the original, in Unix ms: from Since on, and
-	// before Until; 0 for no bound.
+	Topic  string // topic of the original
+	// Since and Until bound the timestamp of the original, in Unix ms: from Since on, and before Until. 0 means
+	// no bound.
 	Since, Until int64
 	Key          KeyFilter
 }
 
-// KeyFilter selects dead letters by key; its zero value selects all.
+// KeyFilter selects dead letters by their key. The zero value selects all.
 type KeyFilter struct {
 	raw    string
 	digits map[string]bool
 }
 
-// NewKeyFilter returns a filter by a key: 64 hex digits are a dedup key; any text is also a
-// record key, and an id from which a route derives dedup keys.
+// NewKeyFilter returns a filter by a key. 64 hexadecimal digits are a dedup key; any text is also tried as a
+// record key, and as an id from which a route derives dedup keys.
 func NewKeyFilter(key string, routes *rules.Routes, secret []byte) KeyFilter {
 	f := KeyFilter{raw: key, digits: map[string]bool{}}
 	if b, err := hex.DecodeString(key); err == nil && len(b) == len(rules.Derived{}.Key) {
@@ -40,7 +40,7 @@ func NewKeyFilter(key string, routes *rules.Routes, secret []byte) KeyFilter {
 	for _, route := range routes.Routes {
 		derived, err := deriver.OfID(route, key)
 		if err != nil {
-			continue // a route whose keys are of more than one id has no such key
+			continue // the route derives its keys from several ids, so no key of it comes from this one
 		}
 		for i := range derived {
 			f.digits[hex.EncodeToString(derived[i].Key[:])] = true

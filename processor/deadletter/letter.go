@@ -43,24 +43,24 @@ func ParsePosition(s string) (Position, error) {
 	return Position{parts[0], int32(partition), offset}, nil
 }
 
-// Class groups the reasons of dead letters, which name positions and times.
+// Class groups dead letters by their reason, whose text contains positions and times.
 type Class string
 
-// Classes. The first five are those of a verdict.
+// The classes. The first five are those of a verdict.
 const (
 	MissingKey Class = "missing_key"
 	Late       Class = "late"
 	Limited    Class = "limited"
 	Collision  Class = "collision"
-	Invalid    Class = "invalid"   // could not be read
-	Future     Class = "future"    // event time too far ahead
-	TooLarge   Class = "too_large" // for a topic
-	Refused    Class = "refused"   // by a topic, for another cause than its size
-	Outcome    Class = "outcome"   // a refused outcome of an executor
-	Reply      Class = "reply"     // a reply that its topic refused; the event was processed
+	Invalid    Class = "invalid"   // the event could not be read
+	Future     Class = "future"    // the event time is too far ahead
+	TooLarge   Class = "too_large" // the record is too large for a topic
+	Refused    Class = "refused"   // a topic refused the record, but not because of its size
+	Outcome    Class = "outcome"   // an outcome of an executor that was refused
+	Reply      Class = "reply"     // a reply that its topic refused; the event itself was processed
 	Answer     Class = "answer"    // an answer that its topic refused
-	Batch      Class = "batch"     // a batch that was not decompressed
-	Foreign    Class = "foreign"   // no dead letter of oncebus
+	Batch      Class = "batch"     // a batch that the app did not decompress
+	Foreign    Class = "foreign"   // not written by oncebus
 )
 
 // Classes lists all classes.
@@ -69,33 +69,34 @@ var Classes = []Class{MissingKey, Late, Limited, Collision, Invalid, Future, Too
 // Letter is a dead letter.
 type Letter struct {
 	At      Position
-	Record  *kgo.Record // as it is in the dead-letter topic
+	Record  *kgo.Record // the record in the dead-letter topic
 	Route   string
 	Verdict string
 	Reason  string
 	Class   Class
 	Key     string // the dedup key, 64 hex digits; "" if none could be derived
-	// Origin is the record that became the dead letter. For an event by HTTP it is in the
-	// repartition topic.
+	// Origin is the position of the record that became the dead letter. The record of an event that came by
+	// HTTP is in the repartition topic.
 	Origin Position
-	// Last is the last offset of the batch that Origin begins; 0 if it is a record.
+	// Last is the last offset of the batch that begins at Origin; 0 if the dead letter is about a single
+	// record.
 	Last int64
-	// Attempt is how often the record was redriven before.
+	// Attempt is how often the record was redriven so far.
 	Attempt int
-	// Time is the timestamp of the original in Unix ms, if TimeKnown; else that of the dead
+	// Time is in Unix ms: the timestamp of the original if TimeKnown, otherwise the timestamp of the dead
 	// letter.
 	Time      int64
 	TimeKnown bool
-	// Size and Hash are those of the original's value if the dead letter is a pointer, that is,
-	// does not have the original whole: bytes, and SHA-256 in hex digits.
+	// Size (bytes) and Hash (SHA-256 in hexadecimal digits) describe the original's value if the dead letter is
+	// only a pointer, which means that it does not contain the whole original.
 	Size int64
 	Hash string
 }
 
-// IsPointer reports whether the dead letter does not have the original whole.
+// IsPointer reports whether the dead letter does not contain the whole original.
 func (l *Letter) IsPointer() bool { return l.Hash != "" }
 
-// Read returns the dead letter in a record. Its class is Foreign if oncebus did not write it.
+// Read parses a record of a dead-letter topic. The class is Foreign if oncebus did not write the record.
 func Read(rec *kgo.Record) *Letter {
 	l := &Letter{At: Position{rec.Topic, rec.Partition, rec.Offset}, Record: rec, Class: Foreign, Time: rec.Timestamp.UnixMilli()}
 	own := wire.Headers(rec.Headers[ownFrom(rec.Headers):])
@@ -117,14 +118,14 @@ func Read(rec *kgo.Record) *Letter {
 	if last, err := ParsePosition(text(wire.HeaderBatchLast)); err == nil {
 		l.Last = last.Offset
 	}
-	l.Size, _ = strconv.ParseInt(text(wire.HeaderValueSize), 10, 64) // 0 unless a pointer
+	l.Size, _ = strconv.ParseInt(text(wire.HeaderValueSize), 10, 64) // 0 unless the dead letter is a pointer
 	l.readTime(text)
 	l.Class = classOf(l)
 	return l
 }
 
-// readTime finds the timestamp of the original: that of a whole dead letter, unless the
-// broker replaced it.
+// readTime finds the timestamp of the original. A complete dead letter has the same timestamp, unless the
+// broker has replaced it.
 func (l *Letter) readTime(text func(string) string) {
 	name := ""
 	switch {
@@ -133,7 +134,7 @@ func (l *Letter) readTime(text func(string) string) {
 	case l.Record.Attrs.TimestampType() != kafka.TimestampAppend:
 		l.TimeKnown = true
 		return
-	case text(wire.HeaderFirst) == text(wire.HeaderSource): // the time of the record itself
+	case text(wire.HeaderFirst) == text(wire.HeaderSource): // the record is its own first event, so this is its time
 		name = wire.HeaderFirstTime
 	}
 	if at, err := strconv.ParseInt(text(name), 10, 64); err == nil {
@@ -141,8 +142,8 @@ func (l *Letter) readTime(text func(string) string) {
 	}
 }
 
-// ownFrom returns the index of the first header that oncebus added. Everything before it is
-// of the original: oncebus removes the original's headers with its prefix, and appends its own.
+// ownFrom returns the index of the first header that oncebus has added. All headers before it come from the
+// original, because oncebus removes the original's headers with its own prefix and then appends its headers.
 func ownFrom(headers []kgo.RecordHeader) int {
 	for i := range headers {
 		if wire.IsReserved(headers[i].Key) {
@@ -152,6 +153,7 @@ func ownFrom(headers []kgo.RecordHeader) int {
 	return len(headers)
 }
 
+// classOf returns the class of a dead letter, from its reason and its verdict.
 func classOf(l *Letter) Class {
 	switch {
 	case strings.HasPrefix(l.Reason, wire.ReasonBatch):

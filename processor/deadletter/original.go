@@ -20,21 +20,21 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Cause groups the dead letters that cannot be redriven.
+// Cause groups the dead letters that cannot be redriven, by the reason why.
 type Cause string
 
-// Causes.
+// The causes.
 const (
 	AtBound      Cause = "at_bound"      // redriven as often as the bound allows
-	NoEvent      Cause = "no_event"      // not the dead letter of an event or outcome
-	UnknownRoute Cause = "unknown_route" // of no route of the file
-	UnknownTopic Cause = "unknown_topic" // from no input of the file, or from a partition that is gone
-	NotWhole     Cause = "not_whole"     // the dead letter lacks a part, and its original is deleted
+	NoEvent      Cause = "no_event"      // not about an event or an outcome
+	UnknownRoute Cause = "unknown_route" // its route is not in the routes file
+	UnknownTopic Cause = "unknown_topic" // its input is not in the routes file, or the partition no longer exists
+	NotWhole     Cause = "not_whole"     // the dead letter lacks a part of the record, and the original was deleted
 	Unfit        Cause = "unfit"         // its topic would refuse the record, or delete it
-	OtherRoute   Cause = "other_route"   // an event by HTTP that its topic gives to another route
+	OtherRoute   Cause = "other_route"   // an event by HTTP that would go to another route of its topic
 )
 
-// Skip says why a dead letter cannot be redriven, and the way out.
+// Skip tells why a dead letter cannot be redriven, and what the operator can do about it.
 type Skip struct {
 	Cause Cause
 	Why   string
@@ -44,8 +44,8 @@ func skipf(cause Cause, format string, args ...any) *Skip {
 	return &Skip{cause, fmt.Sprintf(format, args...)}
 }
 
-// refuse returns why a dead letter cannot be redriven, as far as it shows without its
-// original; nil if it can be.
+// refuse returns why a dead letter cannot be redriven, as far as that is known without its original; nil if it
+// can.
 func (c *Client) refuse(l *Letter, attemptsMax int) *Skip {
 	switch l.Class {
 	case Foreign:
@@ -77,12 +77,12 @@ func (c *Client) refuse(l *Letter, attemptsMax int) *Skip {
 	return nil
 }
 
-// byHTTP reports whether the original came by HTTP and has no record in a raw topic.
+// byHTTP reports whether the original came by HTTP and therefore has no record in an input topic.
 func (c *Client) byHTTP(l *Letter) bool { return l.Origin.Topic == c.found.Topology.Repartition }
 
-// target returns topic and partition to which a dead letter goes back. An event by HTTP goes
-// to the topic for which the ingress derived its key, from which the router derives the same. Dead letters of
-// one key are in one partition, and so are the records that go back.
+// target returns the topic and the partition to which a dead letter goes back. An event that came by HTTP goes
+// to the topic for which the ingress has derived its key, because the router then derives the same key. The
+// dead letters of a key are all in one partition, so the records that go back are in one partition as well.
 func (c *Client) target(l *Letter, route *rules.Route) (topic string, partition int32) {
 	if !c.byHTTP(l) {
 		return l.Origin.Topic, l.Origin.Partition
@@ -97,10 +97,10 @@ func (c *Client) target(l *Letter, route *rules.Route) (topic string, partition 
 	return topic, partition
 }
 
-// originals returns the originals of dead letters that their input topics still have.
-// A batch that is too large to decompress has none.
+// originals returns the original records of dead letters, as far as the input topics still have them. A batch
+// that is too large to decompress has no original.
 func (c *Client) originals(ctx context.Context, letters []*Letter) (map[Position]*kgo.Record, error) {
-	wanted := map[Position][]int64{} // by partition, offset 0
+	wanted := map[Position][]int64{} // offsets by partition; the offset in the key is 0
 	for _, l := range letters {
 		if !c.byHTTP(l) {
 			partition := Position{Topic: l.Origin.Topic, Partition: l.Origin.Partition}
@@ -122,8 +122,8 @@ func (c *Client) originals(ctx context.Context, letters []*Letter) (map[Position
 	return found, nil
 }
 
-// isOf reports whether a record is the original of a dead letter. After its topic was
-// recreated another record may have its position.
+// isOf reports whether a record is the original of a dead letter. If its topic was recreated, another record
+// may have its position.
 func isOf(rec *kgo.Record, l *Letter) bool {
 	if rec == nil || l.TimeKnown && rec.Timestamp.UnixMilli() != l.Time {
 		return false
@@ -136,8 +136,8 @@ func isOf(rec *kgo.Record, l *Letter) bool {
 		bytes.Equal(rec.Key, l.Record.Key)
 }
 
-// restore returns the record to produce for a dead letter, from its original if that still
-// exists. original is nil if it does not.
+// restore returns the record to produce for a dead letter. original is the original record; nil if it no longer
+// exists.
 func (c *Client) restore(l *Letter, original *kgo.Record) (*kgo.Record, *Skip) {
 	if !isOf(original, l) {
 		original = nil
@@ -165,7 +165,7 @@ func (c *Client) restore(l *Letter, original *kgo.Record) (*kgo.Record, *Skip) {
 	}
 	rec.Headers = make([]kgo.RecordHeader, 0, len(headers)+1)
 	for _, h := range headers {
-		// The request that waited for a verdict is over, and the attempt is counted here.
+		// The request that waited for the verdict is over, and the redrive appends its own count of attempts.
 		if !strings.EqualFold(h.Key, wire.HeaderReplyTo) && !strings.EqualFold(h.Key, wire.HeaderRedriveAttempt) {
 			rec.Headers = append(rec.Headers, h)
 		}
@@ -175,8 +175,8 @@ func (c *Client) restore(l *Letter, original *kgo.Record) (*kgo.Record, *Skip) {
 	return rec, nil
 }
 
-// outcomeHeaders returns the headers of an outcome among those that oncebus added to its dead
-// letter; false if one may have been shortened.
+// outcomeHeaders returns the headers of an outcome, which are among the headers that oncebus has added to its
+// dead letter. It returns false if one of them may have been shortened.
 func outcomeHeaders(own []kgo.RecordHeader) (headers []kgo.RecordHeader, whole bool) {
 	for _, h := range own {
 		switch h.Key {
@@ -190,21 +190,21 @@ func outcomeHeaders(own []kgo.RecordHeader) (headers []kgo.RecordHeader, whole b
 	return headers, true
 }
 
-// misfit returns why the topic of a record would refuse it, or delete it before it is read;
-// nil if it takes it.
+// misfit returns why the topic of a record would refuse the record, or delete it before it is read; nil if the
+// topic accepts it.
 func misfit(rec *kgo.Record, limits *app.InputLimits, now time.Time) *Skip {
 	age := now.Sub(rec.Timestamp).Milliseconds()
 	shown := now.Sub(rec.Timestamp).Round(time.Second).Abs()
 	alter := func(setting string) string {
 		return fmt.Sprintf("alter it with kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=...", rec.Topic, setting)
 	}
-	packed := *rec // commitRecords does it again
+	packed := *rec // a copy: commitRecords compresses the record again
 	switch n := wire.RecordBytes(rec); {
 	case n > int(limits.MaxBytes) && !kafka.Precompress(&packed, int(limits.MaxBytes), limits.ReadMax):
 		return skipf(Unfit, "%d bytes with headers, topic %s has max.message.bytes=%d, which it exceeds compressed too: %s", n, rec.Topic, limits.MaxBytes, alter("max.message.bytes"))
 	case limits.Compacted && rec.Key == nil:
 		return skipf(Unfit, "no record key: topic %s is compacted and takes none without", rec.Topic)
-	case limits.AppendTime || rec.Timestamp.UnixMilli() < 0: // without a timestamp it has no age
+	case limits.AppendTime || rec.Timestamp.UnixMilli() < 0: // a record without a timestamp has no age
 		return nil
 	case limits.AfterMaxMS < app.Forever && -age > limits.AfterMaxMS:
 		return skipf(Unfit, "its timestamp is %v ahead, topic %s allows %d ms: %s", shown, rec.Topic, limits.AfterMaxMS, alter("message.timestamp.after.max.ms"))
@@ -216,10 +216,10 @@ func misfit(rec *kgo.Record, limits *app.InputLimits, now time.Time) *Skip {
 	return nil
 }
 
-// Fate is what the routes file makes of a record. Late events, collisions and limits depend on
-// state, which it does not read.
+// Fate is what the routes file would do with a record. It does not tell whether the event is late, a collision
+// or over a limit: that depends on the state of the task.
 type Fate struct {
-	Route   string // "" if no route names the topic
+	Route   string // "" if the topic belongs to no route
 	Finding string // keyed, missing_key, malformed, or outcome
 	Key     string // 64 hex digits, if keyed
 	Reason  string // unless keyed
@@ -245,9 +245,9 @@ func (c *Client) fate(ctx context.Context, l *Letter, rec *kgo.Record) (Fate, er
 	return fate, nil
 }
 
-// Prospect is what a redrive would do with a dead letter now.
+// Prospect tells what a redrive would do with a dead letter now.
 type Prospect struct {
-	Record *kgo.Record // to produce; nil with Skip
+	Record *kgo.Record // the record to produce; nil if there is a Skip
 	Fate   Fate        // of Record
 	Skip   *Skip
 }
@@ -274,8 +274,8 @@ func (c *Client) prospect(ctx context.Context, l *Letter, original *kgo.Record, 
 	return p, nil
 }
 
-// Prospect returns what a redrive would do with a dead letter now, with this bound on attempts.
-// It needs no right but Read: without DescribeConfigs on the input it leaves the limits out.
+// Prospect returns what a redrive with this bound of attempts would do with a dead letter now. It needs only
+// the right to Read: without DescribeConfigs on the input it does not check the limits of the topic.
 func (c *Client) Prospect(ctx context.Context, l *Letter, attemptsMax int) (Prospect, error) {
 	if skip := c.refuse(l, attemptsMax); skip != nil {
 		return Prospect{Skip: skip}, nil

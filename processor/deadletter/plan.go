@@ -6,28 +6,28 @@ import (
 	"slices"
 )
 
-// Limits of a transaction, so that it ends long before its timeout.
+// Limits of a transaction, so that it ends long before its timeout:
 const (
 	batchRecordsMax = 1000
 	batchBytesMax   = 8 << 20
 )
 
-// entry is a selected dead letter in a plan.
+// entry is a dead letter that the plan has selected.
 type entry struct {
 	at, origin Position
 	rank       int64
-	bytes      int64 // of its original, about
+	bytes      int64 // approximate size of its original
 }
 
-// Skipped counts the dead letters that are not redriven for one cause.
+// Skipped counts the dead letters that are not redriven for the same cause.
 type Skipped struct {
 	Cause Cause    `json:"cause"`
 	Count int      `json:"count"`
-	First Position `json:"first"` // the first one
+	First Position `json:"first"` // the first such dead letter
 	Why   string   `json:"why"`
 }
 
-// skips collects Skipped by cause.
+// skips counts the skipped dead letters by cause.
 type skips map[Cause]*Skipped
 
 func (s skips) add(at Position, skip *Skip) {
@@ -48,22 +48,22 @@ func (s skips) sorted() []Skipped {
 	return all
 }
 
-// plan has the dead letters of a redrive in the order in which they are produced.
+// plan has the dead letters of a redrive in the order in which the redrive produces them.
 type plan struct {
 	entries  []entry
 	selected int
 	skipped  skips
 }
 
-// Selection says which dead letters a command works on.
+// Selection tells which dead letters a command works on.
 type Selection struct {
 	Filter
 
-	Again bool // also those that were redriven or dropped before
-	Limit int  // at most so many, the first ones in the order of a redrive; 0 for no limit
+	Again bool // also select those that were redriven or dropped before
+	Limit int  // select at most this many, in the order of a redrive; 0 for no limit
 }
 
-// plan reads the dead letters and selects. refuse returns why one is left out, nil if it is not.
+// plan reads the dead letters and selects some. refuse returns why a dead letter is left out, nil if it is not.
 func (c *Client) plan(ctx context.Context, sel *Selection, watch func(read, total int64), refuse func(*Letter) *Skip) (*plan, error) {
 	p := &plan{skipped: skips{}}
 	err := c.Scan(ctx, &sel.Filter, watch, func(l *Letter) bool {
@@ -88,9 +88,9 @@ func (c *Client) plan(ctx context.Context, sel *Selection, watch func(read, tota
 	return p, err
 }
 
-// order sorts entries: those of one raw partition as they were there, whatever the order of
-// their dead letters. Apart from that the dead letters stay in about their own order, so that
-// a batch of them is in few fetches.
+// order sorts entries so that the records of an input partition go back in the order that they had there,
+// whatever the order of their dead letters. Apart from that, the entries stay roughly in the order of their
+// dead letters, so that few fetches suffice to read a batch of them.
 func order(entries []entry) {
 	slices.SortFunc(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.origin.Topic, b.origin.Topic), cmp.Compare(a.origin.Partition, b.origin.Partition), cmp.Compare(a.origin.Offset, b.origin.Offset),
@@ -108,7 +108,7 @@ func order(entries []entry) {
 	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.rank, b.rank) })
 }
 
-// batch cuts the next batch off the entries: at least one, and at most recordsMax.
+// batch cuts the next batch off the entries: at least one entry, and at most recordsMax.
 func (p *plan) batch(recordsMax int) []entry {
 	n, bytes := 0, int64(0)
 	for n < len(p.entries) && n < recordsMax && (n == 0 || bytes+p.entries[n].bytes <= batchBytesMax) {
@@ -120,10 +120,10 @@ func (p *plan) batch(recordsMax int) []entry {
 	return batch
 }
 
-// letters reads the dead letters of a batch, in its order. One that retention has deleted
-// since the scan is missing.
+// letters reads the dead letters of a batch, in its order. A dead letter that the retention has deleted since
+// the scan is missing.
 func (c *Client) letters(ctx context.Context, batch []entry) ([]*Letter, error) {
-	wanted := map[Position][]int64{} // by partition, offset 0
+	wanted := map[Position][]int64{} // offsets by partition; the offset in the key is 0
 	for _, e := range batch {
 		partition := Position{Topic: e.at.Topic, Partition: e.at.Partition}
 		wanted[partition] = append(wanted[partition], e.at.Offset)

@@ -10,10 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// State is what was done about a dead letter.
+// State tells what was done about a dead letter.
 type State uint8
 
-// States.
+// The states.
 const (
 	Open State = iota
 	Redriven
@@ -23,33 +23,34 @@ const (
 func (s State) String() string { return [...]string{"open", "redriven", "dropped"}[s] }
 
 const (
-	// progressPrefix begins the record keys of progress in the manifest topic.
+	// progressPrefix begins the keys of the progress records in the manifest topic.
 	progressPrefix = "dead-letters/"
-	// chunkOffsets is how many offsets one record of progress has: some 1.4 KB.
+	// chunkOffsets is how many offsets a progress record covers; the record has some 1.4 KB.
 	chunkOffsets = 4096
 )
 
-// Progress has what was done about every dead letter of an app: two sets of offsets, in
-// chunks. A set, not a position: a redrive with one filter and a later one with another
-// both leave open what they did not select.
+// Progress has what was done about every dead letter of an app: two sets of offsets, stored in chunks. It is no
+// single position, because a redrive with one filter, and a later redrive with another one, both leave open
+// what they did not select.
 type Progress struct{ chunks map[chunkID]*chunk }
 
-// chunkID names a chunk: the partition's offsets from First on. The topic's id keeps the
-// offsets of a topic that was recreated apart.
+// chunkID identifies a chunk: the offsets of a partition from first on. It has the topic's id, so that the
+// offsets of a topic that was deleted and recreated are not confused.
 type chunkID struct {
 	topic     [16]byte
 	partition int32
 	first     int64
 }
 
+// chunk is the value of a progress record: what was done about chunkOffsets dead letters.
 type chunk struct {
-	// Topic is for people who read the record.
+	// Topic is for people who read the record; the key has the topic's id.
 	Topic    string `json:"topic"`
 	Redriven bits   `json:"redriven"`
 	Dropped  bits   `json:"dropped"`
 }
 
-// bits has one bit for each offset of a chunk, the lowest first.
+// bits has a bit for each offset of a chunk, beginning with the lowest offset.
 type bits []byte
 
 func (b bits) has(i int64) bool { return int(i/8) < len(b) && b[i/8]&(1<<(i%8)) != 0 }
@@ -75,7 +76,7 @@ func chunkOf(topic [16]byte, partition int32, offset int64) (id chunkID, bit int
 	return chunkID{topic, partition, offset - offset%chunkOffsets}, offset % chunkOffsets
 }
 
-// Of returns what was done about the dead letter at an offset of a topic with this id.
+// Of returns what was done about the dead letter at an offset of the topic with this id.
 func (p *Progress) Of(topic [16]byte, partition int32, offset int64) State {
 	id, bit := chunkOf(topic, partition, offset)
 	switch c := p.chunks[id]; {
@@ -89,7 +90,7 @@ func (p *Progress) Of(topic [16]byte, partition int32, offset int64) State {
 	return Open
 }
 
-// set changes the state of a dead letter, and returns the chunk that changed.
+// set changes the state of a dead letter, and returns the id of the chunk that has changed.
 func (p *Progress) set(topicName string, topic [16]byte, partition int32, offset int64, to State) chunkID {
 	id, bit := chunkOf(topic, partition, offset)
 	c := p.chunks[id]
@@ -108,8 +109,7 @@ func (p *Progress) set(topicName string, topic [16]byte, partition int32, offset
 	return id
 }
 
-// record returns the record of a chunk in the manifest topic: a tombstone if the chunk was
-// removed.
+// record returns the record for a chunk in the manifest topic. It is a tombstone if the chunk was removed.
 func (p *Progress) record(manifest string, id chunkID) *kgo.Record {
 	rec := &kgo.Record{Topic: manifest, Key: fmt.Appendf(nil, "%s%x/%d/%d", progressPrefix, id.topic, id.partition, id.first)}
 	if c := p.chunks[id]; c != nil {
@@ -122,7 +122,7 @@ func (p *Progress) record(manifest string, id chunkID) *kgo.Record {
 	return rec
 }
 
-// add adds a record of the manifest topic. It ignores records that are no progress.
+// add adds a record of the manifest topic. It ignores records that are not progress.
 func (p *Progress) add(rec *kgo.Record) error {
 	text, ok := strings.CutPrefix(string(rec.Key), progressPrefix)
 	if !ok {
@@ -158,7 +158,7 @@ func parseChunkID(text string) (id chunkID, err error) {
 	return chunkID{[16]byte(topic), int32(partition), first}, nil
 }
 
-// below returns the chunks of a partition that end at or before an offset.
+// below returns the chunks of a partition that end at or before this offset.
 func (p *Progress) below(topic [16]byte, partition int32, offset int64) (gone []chunkID) {
 	for id := range p.chunks {
 		if id.topic == topic && id.partition == partition && id.first+chunkOffsets <= offset {

@@ -18,54 +18,54 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TransactionalID returns the id of all redrives and drops of an app. It is fixed, so that one
-// fences another that is still running, or was killed in a transaction.
+// TransactionalID returns the transactional id of all redrives and drops of an app. The id is fixed, so that a
+// new command fences an earlier one that is still running, or that was killed within a transaction.
 func TransactionalID(appID string) string { return appID + "-redrive" }
 
 // RedriveOptions are the options of a redrive.
 type RedriveOptions struct {
 	Selection
 
-	// AttemptsMax is how often one record may be redriven, from 1.
+	// AttemptsMax is how often a record may be redriven, at least 1.
 	AttemptsMax int
 	// Rate bounds the records per second; 0 for no bound.
 	Rate int
-	// Scanned and Sent, if not nil, get how far the redrive is: offsets read, records sent.
+	// Scanned and Sent, if not nil, are called with the progress: offsets read, and records sent.
 	Scanned, Sent func(done, total int64)
 }
 
-// Fated counts what the routes file makes of redriven records.
+// Fated counts the redriven records with which the routes file does the same.
 type Fated struct {
 	Route   string `json:"route"`
 	Finding string `json:"finding"`
 	Count   int    `json:"count"`
-	Reason  string `json:"reason,omitempty"` // of one of them
+	Reason  string `json:"reason,omitempty"` // reason of one of these records
 }
 
-// Report says what a redrive did, or would do.
+// Report tells what a redrive did, or would do.
 type Report struct {
 	Selected     int       `json:"selected"`
 	Redriven     int       `json:"redriven"`
 	Transactions int       `json:"transactions"`
 	Fates        []Fated   `json:"fates"`
 	Skipped      []Skipped `json:"skipped"`
-	// Gone is how many dead letters retention deleted during the redrive.
+	// Gone is how many of the selected dead letters the retention deleted during the redrive.
 	Gone int `json:"gone"`
 }
 
-// ErrFenced says that another redrive or drop of the app has begun.
+// ErrFenced means that another redrive or drop of the app has taken over.
 var ErrFenced = errors.New("another redrive or drop of this app took over, or this one took longer than ONCEBUS_TRANSACTION_TIMEOUT for a transaction; what was committed stays: run it again, it goes on where it stopped")
 
-// Redrive produces the selected dead letters to their inputs again, in the order of their raw
-// partitions. Each transaction has records and the progress that names their dead letters, so
-// a redrive that ends anywhere sent a dead letter if and only if its progress says so. A client
-// that does not write only says what it would do.
+// Redrive produces the selected dead letters to their inputs again, in the order that they had there. Each
+// transaction contains records and the progress that names their dead letters. Wherever a redrive ends, it has
+// therefore sent a dead letter if and only if its progress says so. A client that was opened without writes
+// only reports what it would do.
 func (c *Client) Redrive(ctx context.Context, o *RedriveOptions) (*Report, error) {
 	report, err := c.redrive(ctx, o)
 	return report, c.explain(interrupted(ctx, err))
 }
 
-// interrupted explains the error of a command that was stopped.
+// interrupted explains the error of a command that was interrupted.
 func interrupted(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
@@ -73,6 +73,7 @@ func interrupted(ctx context.Context, err error) error {
 	return fmt.Errorf("interrupted between two transactions: run it again, it goes on where it stopped: %w", err)
 }
 
+// redrive selects the dead letters first and then produces them in batches, one transaction per batch.
 func (c *Client) redrive(ctx context.Context, o *RedriveOptions) (*Report, error) {
 	report := &Report{Fates: []Fated{}, Skipped: []Skipped{}}
 	if c.writer != nil && c.refused != nil {
@@ -105,7 +106,8 @@ func (c *Client) redrive(ctx context.Context, o *RedriveOptions) (*Report, error
 	return report, err
 }
 
-// batchOf returns the most records of a transaction: with a rate those of a tenth of a second.
+// batchOf returns the largest number of records in a transaction; with a rate, the records of a tenth of a
+// second.
 func batchOf(rate int) int {
 	if rate == 0 {
 		return batchRecordsMax
@@ -113,7 +115,7 @@ func batchOf(rate int) int {
 	return max(1, min(batchRecordsMax, rate/10))
 }
 
-// pace waits until the rate allows the next record. No transaction is open meanwhile.
+// pace waits until the rate allows the next record. No transaction is open while it waits.
 func pace(ctx context.Context, began time.Time, sent, rate int) error {
 	if rate == 0 || sent == 0 {
 		return ctx.Err()
@@ -122,6 +124,8 @@ func pace(ctx context.Context, began time.Time, sent, rate int) error {
 	return kafka.Pause(ctx, time.Until(due))
 }
 
+// redriveBatch redrives the dead letters of a batch in one transaction. It adds those that cannot be redriven to
+// skipped.
 func (c *Client) redriveBatch(ctx context.Context, batch []entry, limits map[string]app.InputLimits, skipped skips, fates map[Fate]*Fated, report *Report) error {
 	letters, err := c.letters(ctx, batch)
 	if err != nil {
@@ -160,7 +164,7 @@ func (c *Client) redriveBatch(ctx context.Context, batch []entry, limits map[str
 	return nil
 }
 
-// countFate counts records by route and finding.
+// countFate counts n records by route and finding.
 func countFate(fates map[Fate]*Fated, fate Fate, n int) {
 	of := Fate{Route: fate.Route, Finding: fate.Finding}
 	if fates[of] == nil {
@@ -180,7 +184,7 @@ func sortedFates(fates map[Fate]*Fated) []Fated {
 	return all
 }
 
-// inputLimits returns the limits of the inputs that the entries go back to.
+// inputLimits returns the limits of the input topics to which the entries go back.
 func (c *Client) inputLimits(ctx context.Context, entries []entry) (map[string]app.InputLimits, error) {
 	if len(entries) == 0 {
 		return nil, nil
@@ -199,7 +203,7 @@ func (c *Client) inputLimits(ctx context.Context, entries []entry) (map[string]a
 	return limits, err
 }
 
-// writer commits what is done about dead letters. There is at most one of an app that can.
+// writer commits what is done about dead letters. At most one writer of an app can commit.
 type writer struct {
 	*Client
 
@@ -208,16 +212,16 @@ type writer struct {
 	limits map[string]app.InputLimits
 }
 
-// register makes the writer. It registers the transactional id: that aborts the open transaction
-// of an earlier writer, and fences it. The progress is read after that: no other writer can
-// change it any more. The earlier writer may have written to the inputs of routes that were removed since.
+// register makes the writer. It registers the transactional id, which aborts the open transaction of an earlier
+// writer and fences it. The progress is read only after that, when no other writer can change it any more. The
+// earlier writer may have written to inputs of routes that were removed since, so these inputs are included.
 func (c *Client) register(ctx context.Context, conn *app.Conn) error {
 	w := &writer{Client: c}
 	topics := append(c.inputs(), app.ManifestName(c.cfg.AppID))
 	for _, former := range c.found.EverRead() {
 		_, err := app.DescribeTopics(ctx, c.admin, former)
 		switch {
-		case slices.Contains(topics, former), errors.Is(err, kerr.TopicAuthorizationFailed): // the user may know nothing of it
+		case slices.Contains(topics, former), errors.Is(err, kerr.TopicAuthorizationFailed): // the user need not have rights on a topic of the past
 		case err != nil:
 			return err
 		default:
@@ -234,9 +238,9 @@ func (c *Client) register(ctx context.Context, conn *app.Conn) error {
 	return nil
 }
 
-// commit produces records and the progress of dead letters in one transaction. It does not
-// use a context that may end: a transaction ends whole, and a cancelled record may be written
-// (A2). After an error the writer must be closed.
+// commit produces records and the progress of their dead letters in one transaction. It does not use the
+// caller's context: a transaction must end as a whole, and a record that is cancelled may have been written
+// (A2). After an error the caller must close the writer.
 func (w *writer) commit(records []*kgo.Record, done []Position, to State) error {
 	changed := map[chunkID]bool{}
 	for _, at := range done {
@@ -261,7 +265,8 @@ func (w *writer) commitRecords(records []*kgo.Record) error {
 	}))
 }
 
-// send gives a record to the client, and one that fits into its topic only compressed alone.
+// send produces a record. If the record fits into its topic only compressed, send puts it into a batch of its
+// own.
 func (w *writer) send(ctx context.Context, rec *kgo.Record) error {
 	limits := w.limits[rec.Topic]
 	packed, most := *rec, int(limits.MaxBytes)
@@ -284,22 +289,24 @@ func asFenced(err error) error {
 	return err
 }
 
-// DropReport says what a drop did, or would do.
+// DropReport tells what a drop did, or would do.
 type DropReport struct {
 	Selected int `json:"selected"`
 	Dropped  int `json:"dropped"`
-	// Deleted has, by topic/partition, the offset before which records were deleted.
+	// Deleted has, by topic/partition, the offset before which the records were deleted.
 	Deleted map[string]int64 `json:"deleted"`
 }
 
-// Drop marks the selected dead letters as done, without sending them. A client that does not
-// write only counts them. With remove it also deletes the records of each partition before its first open dead
-// letter; Kafka deletes nothing in between.
+// Drop marks the selected dead letters as done without sending them. A client that was opened without writes
+// only counts them. If remove is true, Drop also deletes the records of each partition that come before the
+// first open dead letter; Kafka cannot delete records in between.
 func (c *Client) Drop(ctx context.Context, sel *Selection, remove bool, scanned func(read, total int64)) (*DropReport, error) {
 	report, err := c.drop(ctx, sel, remove, scanned)
 	return report, c.explain(interrupted(ctx, err))
 }
 
+// drop marks the selected dead letters in transactions of at most dropRecordsMax. If remove is true, it then
+// deletes records.
 func (c *Client) drop(ctx context.Context, sel *Selection, remove bool, scanned func(read, total int64)) (*DropReport, error) {
 	report := &DropReport{Deleted: map[string]int64{}}
 	p, err := c.plan(ctx, sel, scanned, func(*Letter) *Skip { return nil })
@@ -328,18 +335,18 @@ func (c *Client) drop(ctx context.Context, sel *Selection, remove bool, scanned 
 	return report, c.deleteDone(ctx, report)
 }
 
-// dropRecordsMax is how many dead letters a transaction drops. Each may change a chunk of its
-// own, of some 1.4 KB.
+// dropRecordsMax is how many dead letters a transaction drops at most. Each of them may change a different
+// chunk of some 1.4 KB.
 const dropRecordsMax = 1000
 
-// deleteDone deletes the records before the first open dead letter of each partition, and the
-// progress that names only deleted ones. A client that does not write only reports.
+// deleteDone deletes the records before the first open dead letter of each partition, and the progress that is
+// about deleted records only. A client that was opened without writes only reports.
 func (c *Client) deleteDone(ctx context.Context, report *DropReport) error {
 	spans, _, err := c.spans(ctx)
 	if err != nil {
 		return err
 	}
-	firsts := map[Position]int64{} // by partition, the first open offset
+	firsts := map[Position]int64{} // first open offset by partition
 	err = c.Scan(ctx, &Filter{}, nil, func(l *Letter) bool {
 		of := Position{Topic: l.At.Topic, Partition: l.At.Partition}
 		if _, found := firsts[of]; !found && c.StateOf(l) == Open {
@@ -375,7 +382,7 @@ func (c *Client) deleteDone(ctx context.Context, report *DropReport) error {
 	return c.writer.commitRecords(gone)
 }
 
-// deleteBefore deletes the records of partitions before offsets.
+// deleteBefore deletes the records of each partition before the given offset.
 func (c *Client) deleteBefore(ctx context.Context, before kadm.Offsets) error {
 	if len(before) == 0 {
 		return nil

@@ -13,11 +13,11 @@ import (
 	"oncebus/processor/wire"
 )
 
-// headerLocation is where the state of an operation is, and later its outcome.
+// headerLocation names the URL at which a sender finds the state of an operation and, later, its outcome.
 const headerLocation = "Location"
 
-// submitForOutcome produces the event and responds with the outcome of its operation, or with
-// 202 and its location.
+// submitForOutcome produces the event and waits for the outcome of its operation. If the wait ends without an
+// outcome, the response is a 202 with the location of the operation.
 func (s *Server) submitForOutcome(ctx context.Context, r *http.Request, rq *request, route *rules.Route, event *front.Submission, derived *rules.Derived) *response {
 	operation := front.OperationOf(derived)
 	wait, applied := readPreference(r.Header).within(route.HTTP.Answer.Timeout)
@@ -29,7 +29,7 @@ func (s *Server) submitForOutcome(ctx context.Context, r *http.Request, rq *requ
 	s.metrics.verdict.WithLabelValues(rq.route).Observe(time.Since(submitted).Seconds())
 	var response *response
 	switch {
-	case errors.Is(err, front.ErrNoVerdict) && derived.Finding == rules.KeyMissing: // Kafka has it, and a second one would run too
+	case errors.Is(err, front.ErrNoVerdict) && derived.Finding == rules.KeyMissing: // Kafka has the event, and a second event without a key would run too
 		response = respondToVerdict(route, &wire.Answer{Verdict: dedup.MissingKey, Forwarded: true})
 	case err != nil:
 		response = s.respondToError(r, rq, err, route.HTTP).with(headerKey, rq.key)
@@ -47,7 +47,7 @@ func (s *Server) submitForOutcome(ctx context.Context, r *http.Request, rq *requ
 	return response
 }
 
-// respondToOperation returns the response to a request of a route with answer: outcome.
+// respondToOperation returns the response to an event of a route that has http.answer: outcome.
 func respondToOperation(o *front.Operation, a *wire.Answer) *response {
 	if a.HasOutcome {
 		return respondToVerdict(o.Route, a)
@@ -62,7 +62,7 @@ func respondToOperation(o *front.Operation, a *wire.Answer) *response {
 	return respondToVerdict(o.Route, a)
 }
 
-// pending is the response about an operation without an outcome.
+// pending returns the 202 that tells the state of an operation that has no outcome yet.
 func pending(o *front.Operation, status string) *response {
 	body, err := json.Marshal(struct {
 		Status      string `json:"status"`
@@ -75,7 +75,7 @@ func pending(o *front.Operation, status string) *response {
 	return r.with(headerLocation, locationOf(o)).with("Retry-After", retryAfter(retrySoon))
 }
 
-// takeLocation responds to the GET of a location.
+// takeLocation responds to a GET of the location of an operation.
 func (s *Server) takeLocation(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint, name string) *response {
 	if !asks(r) {
 		s.leaveBody(w)
@@ -91,8 +91,8 @@ func (s *Server) takeLocation(w http.ResponseWriter, r *http.Request, rq *reques
 	return s.admitLookup(w, s.lookups, rq, e, &e.lookup, func() *response { return s.lookUp(r, rq, e, &operation) })
 }
 
-// takeKey responds to a GET of a route's path whose headers have the key of an operation. A
-// sender who lost its connection before any response has no location.
+// takeKey responds to a GET of the path of a route whose headers contain the key of an operation. It is for a
+// sender who lost its connection before any response, and therefore has no location.
 func (s *Server) takeKey(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint) *response {
 	if rejected := s.receiveLookup(w, r, rq, e, &e.lookup, r.URL.EscapedPath()+"\n"+r.Header.Get(headerIdempotency)); rejected != nil {
 		return rejected
@@ -100,7 +100,8 @@ func (s *Server) takeKey(w http.ResponseWriter, r *http.Request, rq *request, e 
 	return s.admitLookup(w, s.lookups, rq, e, &e.lookup, func() *response { return s.lookUpKey(r, rq, e) })
 }
 
-// lookUpKey asks for the outcome of the operation whose key the headers have, and responds.
+// lookUpKey derives the key from the headers of the request, asks for the outcome of its operation, and
+// responds.
 func (s *Server) lookUpKey(r *http.Request, rq *request, e *endpoint) *response {
 	headers, err := e.recordHeaders(r.Header)
 	if err != nil {
@@ -120,12 +121,12 @@ func (s *Server) lookUpKey(r *http.Request, rq *request, e *endpoint) *response 
 		return asInDraft(route.HTTP, &missing, problemMissingKey.respond(derived.Reason))
 	}
 	operation := front.OperationOf(&derived)
-	operation.Details.Fingerprint = 0 // of the payload, which a GET has not
+	operation.Details.Fingerprint = 0 // the fingerprint is that of the payload, and a GET has no payload
 	return s.lookUp(r, rq, e, &operation)
 }
 
-// receiveLookup checks who asks for an outcome: like a sender of an event. A scheme that signs
-// the body signs target in its place.
+// receiveLookup authenticates a request for an outcome as the server authenticates an event. A GET has no body,
+// so a scheme that signs the body signs target instead.
 func (s *Server) receiveLookup(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint, body *bodyRules, target string) *response {
 	s.leaveBody(w)
 	if !e.allowsSource(rq.source) {
@@ -145,7 +146,7 @@ func (s *Server) receiveLookup(w http.ResponseWriter, r *http.Request, rq *reque
 	return nil
 }
 
-// admitLookup responds with take to a request that receiveLookup has accepted.
+// admitLookup counts a request that receiveLookup has accepted against the limits, and lets take respond to it.
 func (s *Server) admitLookup(w http.ResponseWriter, limits *requestLimits, rq *request, e *endpoint, body *bodyRules, take func() *response) *response {
 	return s.admit(w, limits, body, rq, true, func() *response {
 		if wait := e.rate.allow(rq.received); wait > 0 {
@@ -155,7 +156,7 @@ func (s *Server) admitLookup(w http.ResponseWriter, limits *requestLimits, rq *r
 	})
 }
 
-// lookUp asks for the outcome of an operation and responds.
+// lookUp asks for the outcome of an operation and responds with it.
 func (s *Server) lookUp(r *http.Request, rq *request, e *endpoint, o *front.Operation) *response {
 	rq.route, rq.key = o.Route.Name, wire.KeyText(&o.Key)
 	ctx, cancel := context.WithTimeout(r.Context(), e.Timeout)
@@ -171,7 +172,7 @@ func (s *Server) lookUp(r *http.Request, rq *request, e *endpoint, o *front.Oper
 	return respondToLookup(o, &answer)
 }
 
-// respondToLookup returns the response to a GET.
+// respondToLookup returns the response to a GET that asks for the outcome of an operation.
 func respondToLookup(o *front.Operation, a *wire.Answer) *response {
 	switch {
 	case a.HasOutcome:

@@ -14,16 +14,17 @@ import (
 // authenticator verifies that a request was signed with one of the secrets.
 type authenticator struct {
 	verifier  *signature.Verifier
-	keys      *keyring // nil for scheme none
+	keys      *keyring // nil for scheme none, which has no secrets
 	challenge string   // value of the header WWW-Authenticate
-	signs     bool     // the scheme signs the body
+	signs     bool     // the signature covers the body
 }
 
-// errQuestion: a captured GET was made an event, or an outcome.
+// errQuestion means that someone captured a GET and sends its signature with an event or an outcome.
 var errQuestion = errors.New("the body is the text that a GET signs")
 
-// verifyBody is verify for a request with a body, which must not be what a GET signs in its place: a
-// captured GET would be an event.
+// verifyBody verifies a request with a body. The signature of a GET covers the requested path in place of a
+// body, so a body that is such a path is rejected: otherwise anyone who has captured a GET could send the path
+// as an event.
 func (a *authenticator) verifyBody(r signature.Request, now time.Time) error {
 	if a.signs {
 		for _, path := range a.keys.asked {
@@ -41,7 +42,7 @@ func (a *authenticator) verify(r signature.Request, now time.Time) error {
 	return a.verifier.Verify(a.secrets(), r, now)
 }
 
-// verifyHead is verify before the body is read.
+// verifyHead does the part of verify that is possible before the body is read.
 func (a *authenticator) verifyHead(r signature.Request, now time.Time) error {
 	return a.verifier.VerifyHead(a.secrets(), r, now)
 }
@@ -53,9 +54,9 @@ func (a *authenticator) secrets() [][]byte {
 	return a.keys.secrets()
 }
 
-// signedWith returns the secret that a valid request was signed with. During a rotation the
-// sender has one of two. It returns the current one if neither verifies the request as it is
-// now, decompressed.
+// signedWith returns the secret with which a valid request was signed: during a rotation the sender uses one of
+// two. If neither secret verifies the request as it is now, because the body was decompressed since, signedWith
+// returns the current secret.
 func (a *authenticator) signedWith(r signature.Request, now time.Time) []byte {
 	secrets := a.keys.secrets()
 	for _, secret := range secrets {
@@ -66,8 +67,8 @@ func (a *authenticator) signedWith(r signature.Request, now time.Time) []byte {
 	return secrets[0]
 }
 
-// requestToVerify returns what a signature of a request without a body covers: target takes
-// the place of the body, so a captured signature is good for this target only.
+// requestToVerify returns what the signature of a request without a body covers: target, in place of the body.
+// A captured signature is therefore good for this target only.
 func requestToVerify(r *http.Request, target string) signature.Request {
 	return signature.Request{Header: r.Header, Query: r.URL.RawQuery, Body: []byte(target)}
 }
@@ -80,14 +81,14 @@ func newVerifier(s *rules.Signature, window time.Duration) (*signature.Verifier,
 	})
 }
 
-// aheadOf returns how far a timestamp may be ahead of the clock. A request
-// signed in the future stays valid for that much longer, and as long as it is
-// valid the window must cover its first event.
+// aheadOf returns how far a timestamp may be ahead of the server's clock. A request whose timestamp is in the
+// future stays valid for that much longer, and the window must cover the first event for as long as a replay is
+// valid.
 func aheadOf(s *rules.Signature, window time.Duration) time.Duration {
 	return min(s.Tolerance, window-s.Tolerance)
 }
 
-// challenge returns the WWW-Authenticate of a 401 (RFC 9110, section 11.6.1).
+// challenge returns the value of WWW-Authenticate for a 401 (RFC 9110, section 11.6.1).
 func challenge(s *rules.Signature) string {
 	if s.Scheme == rules.Bearer {
 		return "Bearer"
@@ -95,8 +96,8 @@ func challenge(s *rules.Signature) string {
 	return fmt.Sprintf("Signature scheme=%q", s.Scheme)
 }
 
-// signatureReasons are the values of the metric's label for a 401. They are for
-// the operator; the sender learns only that the signature was rejected.
+// signatureReasons maps the errors of a 401 to the metric's label. The reasons are for the operator; the sender
+// learns only that the signature was rejected.
 var signatureReasons = []struct {
 	err    error
 	reason string

@@ -10,11 +10,12 @@ import (
 	"oncebus/processor/ingress/signature"
 )
 
-// firstReadBytes is the buffer that every body begins with.
+// firstReadBytes is the size of the buffer with which the server begins to read a body.
 const firstReadBytes = 16 << 10
 
-// refuseHead returns the response to a request that is refused whatever its body is; nil for any other. A client without
-// the secret, or with a request that it captured long ago, then takes no place, and its body is not read.
+// refuseHead returns the response to a request that the server refuses whatever its body is, and nil for every
+// other request. A client that lacks the secret, or replays a request that it captured long ago, therefore
+// occupies no place among the in-flight requests, and the server does not read its body.
 func (s *Server) refuseHead(w http.ResponseWriter, r *http.Request, rq *request, rules *bodyRules) *response {
 	_, rejected := rules.codingOf(r.Header)
 	if rejected == nil {
@@ -30,8 +31,8 @@ func (s *Server) refuseHead(w http.ResponseWriter, r *http.Request, rq *request,
 	return rejected
 }
 
-// receive reads the body, verifies the signature and decompresses the body. If one of them
-// fails it returns the response. A token is verified already.
+// receive reads the body, verifies its signature and decompresses it. If a step fails, receive returns the
+// response. Tokens are not verified here: refuseHead has verified them.
 func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, rules *bodyRules) ([]byte, *response) {
 	coding, rejected := rules.codingOf(r.Header)
 	if rejected != nil {
@@ -56,7 +57,8 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, ru
 			return nil, s.unauthorised(rq, rules, err)
 		}
 	}
-	// It counts for its endpoint when its body is here: a slow one counts for its source alone.
+	// The endpoint counts the request only now that the whole body is here: a slow body counts for its source
+	// alone.
 	if err := rq.limits.verify(); err != nil {
 		return nil, s.rejectBusy(rq, err)
 	}
@@ -87,8 +89,8 @@ func (s *Server) respondToBodyError(r *http.Request, rq *request, rules *bodyRul
 	return incomplete()
 }
 
-// readBody reads a body of at most limit bytes. Memory is reserved for bytes
-// that arrived, not for those that Content-Length announces.
+// readBody reads a body of at most limit bytes. It reserves memory for the bytes that arrive, not for the bytes
+// that Content-Length announces: a client could announce many and send none.
 func readBody(w http.ResponseWriter, r *http.Request, limit int, memory *reservation) ([]byte, error) {
 	boundChunks(r, limit)
 	maxBytes := int64(limit) + 1 // one more, to see the end

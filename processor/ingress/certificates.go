@@ -7,7 +7,7 @@ import (
 	"oncebus/processor/security"
 )
 
-// loadCertificates reads the files that the settings name.
+// loadCertificates reads the certificate files that the settings name.
 func loadCertificates(c Config) (*security.Certificates, error) {
 	const prefix = "ONCEBUS_INGRESS_TLS_"
 	return security.LoadCertificates(security.File{Variable: prefix + "CERT_FILE", Path: c.TLSCertFile},

@@ -12,10 +12,10 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// appendEventAttributes appends the record headers of the CloudEvents attributes in
-// a request. The Kafka binding (1.0.2, section 3.2.3) has their values as UTF-8, the
-// HTTP binding (1.0.2, section 3.1.3.2) percent-encoded; so an event has one key in
-// both bindings and all modes. The error is the problem's detail.
+// appendEventAttributes appends a record header for each CloudEvents attribute in the headers of a request. The
+// Kafka binding (1.0.2, section 3.2.3) has the attribute's value as UTF-8, the HTTP binding (1.0.2, section
+// 3.1.3.2) has it percent-encoded. Decoding it gives an event the same key in both bindings and in all modes.
+// The error is the detail of the problem.
 func appendEventAttributes(headers []dedup.Header, in http.Header) ([]dedup.Header, error) {
 	var names []string
 	for name := range in {
@@ -45,13 +45,13 @@ func appendEventAttributes(headers []dedup.Header, in http.Header) ([]dedup.Head
 
 var errNotUTF8 = errors.New("it is not UTF-8, want UTF-8 that is percent-encoded")
 
-// eventAttributePattern describes values of attributes in the OpenAPI document. The
-// server decodes other values too.
+// eventAttributePattern describes the values of attributes in the OpenAPI document. The server also decodes
+// values that do not match it.
 const eventAttributePattern = `^([\x21\x23\x24\x26-\x7e]|%[2-7][0-9A-Fa-f])*$`
 
-// decodeEventAttribute decodes a header's value: first a quoted string, as earlier
-// versions of the binding allow, then one round of percent-encoding. A percent sign
-// without two hexadecimal digits stays, because many senders do not encode at all.
+// decodeEventAttribute decodes a header's value: it unquotes a quoted string, which earlier versions of the
+// binding allow, and then undoes one round of percent-encoding. A percent sign without two hexadecimal digits
+// after it stays as it is, because many senders do not encode at all.
 func decodeEventAttribute(value string) (string, error) {
 	value = unquote(strings.Trim(value, " \t"))
 	if strings.Contains(value, "%") {
@@ -72,8 +72,8 @@ func decodeEventAttribute(value string) (string, error) {
 	return value, nil
 }
 
-// unquote returns the content of a quoted string (RFC 9110, section 5.6.4), or value
-// unchanged if it is not one.
+// unquote returns the content of a quoted string (RFC 9110, section 5.6.4), or value itself if it is no quoted
+// string.
 func unquote(value string) string {
 	if len(value) < 2 || value[0] != '"' || value[len(value)-1] != '"' {
 		return value
@@ -107,8 +107,8 @@ func unhex(c byte) byte {
 	return c - 'a' + 10
 }
 
-// contentTypeProblem returns the response to a content type that makes a request
-// none or several events; nil for every other.
+// contentTypeProblem returns the response to a content type with which a request has no event or several
+// events. It returns nil for every other content type.
 func (e *endpoint) contentTypeProblem(in http.Header) *response {
 	values := in["Content-Type"]
 	if len(values) > 1 {
@@ -123,8 +123,8 @@ func (e *endpoint) contentTypeProblem(in http.Header) *response {
 	return nil
 }
 
-// eventParameters describes the headers of CloudEvents attributes that the routes
-// read: those of the key source cloudevent, and those in a header source.
+// eventParameters describes the headers with the CloudEvents attributes that the routes read: the attributes of
+// the key source cloudevent, and the attributes that a header source names.
 func eventParameters(routes []*rules.Route) []parameter {
 	var all []parameter
 	add := func(attribute string, required bool, meaning string) {

@@ -13,68 +13,66 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// Config is the server's settings; its other input is the routes. cmd/oncebus
-// reads the tags and prefixes every name with ONCEBUS_INGRESS_. Errors name a
-// field by its environment variable.
+// Config has the settings of the server; the routes are its only other input. cmd/oncebus reads the env tags
+// and puts ONCEBUS_INGRESS_ before each name. Errors call a field by its environment variable.
 type Config struct {
-	// Addr is the address to listen on; port 0 is any free one.
+	// Addr is the address to listen on. With port 0 the system chooses a free port.
 	Addr string `env:"ADDR" help:"host:port for requests; required by ingress; run serves requests too if it is set"`
 
-	// TLSCertFile is the server's certificate with its intermediates,
-	// TLSKeyFile its private key, both in PEM. Without them there is no TLS.
+	// TLSCertFile is the file with the server's certificate and its intermediate certificates, TLSKeyFile the
+	// file with its private key, both in PEM. Without them the server speaks no TLS.
 	TLSCertFile string `env:"TLS_CERT_FILE" help:"PEM file of the server certificate; without it there is no TLS; the files are read again when they change"`
 	TLSKeyFile  string `env:"TLS_KEY_FILE" help:"PEM file of the server certificate's private key"`
-	// TLSClientCAFile has the authorities that must have signed a client's
-	// certificate, in PEM. "" requires no client certificate.
+	// TLSClientCAFile is a PEM file with the authorities one of which must have signed the certificate of a
+	// client. If it is "", clients need no certificate.
 	TLSClientCAFile string `env:"TLS_CLIENT_CA_FILE" help:"PEM file of the authorities of client certificates, which are then required"`
 
-	// MaxRequests is the limit of in-flight requests with events, including
-	// those that wait for a verdict; others get 503. Requests with outcomes, and
-	// those that ask for one, have limits of their own, of the same size. 1 to RequestsMax.
+	// MaxRequests is the limit of in-flight requests with events, including the requests that wait for a
+	// verdict; further requests get 503. Requests with outcomes, and requests that ask for an outcome, each
+	// have a separate limit of the same size. 1 to RequestsMax.
 	MaxRequests int `env:"MAX_REQUESTS" envDefault:"4096" help:"in-flight requests with events, as many with outcomes, and as many that ask for one; others get 503"`
-	// MaxRequestsPerSource is the part of MaxRequests that one client address may
-	// have; others get 503. 0: as many as are free, so one address alone gets half.
-	// A higher value is for clients that share an address, such as those behind a
-	// proxy that is not in TrustedProxies; they may then use as large a part of
-	// MaxBodyBytes. At most MaxRequests.
+	// MaxRequestsPerSource is the part of MaxRequests that a single client address may have in flight; further
+	// requests of that address get 503. With 0 an address may have as many as are still free, so a single
+	// address alone gets half. A higher value is for clients that share an address, such as those behind a
+	// proxy that is not in TrustedProxies. Such clients may then use an equally large part of MaxBodyBytes. At
+	// most MaxRequests.
 	MaxRequestsPerSource int `env:"MAX_REQUESTS_PER_SOURCE" envDefault:"0" help:"in-flight requests of one client address; others get 503; 0: as many as are free, so one address alone gets half"`
-	// MaxConnections is the limit of open connections. At the limit a new one
-	// replaces one without a request, or waits to be accepted if each has one. 1 to
-	// RequestsMax.
+	// MaxConnections is the limit of open connections. At the limit a new connection replaces one that has no
+	// request; if every connection has a request, the new one waits to be accepted. 1 to RequestsMax.
 	MaxConnections int `env:"MAX_CONNECTIONS" envDefault:"16384" help:"open connections; at the limit a new one replaces one without a request, or waits if each has one"`
-	// MaxBodyBytes is the memory for the bodies of in-flight events; requests
-	// beyond it get 503. Outcomes have as much of their own. At least the
-	// largest max_body of a route, and 1 MiB with outcomes.
+	// MaxBodyBytes is the memory in bytes for the bodies of in-flight events; requests beyond it get 503.
+	// Outcomes have as much memory of their own. At least the largest max_body of a route, and at least 1 MiB
+	// if routes receive outcomes.
 	MaxBodyBytes int `env:"MAX_BODY_BYTES" envDefault:"268435456" help:"bytes of the bodies of in-flight events, and as many of outcomes; others get 503"`
-	// KeepBytes bounds the file with the events that wait for Kafka, of routes with
-	// on_kafka_unavailable: keep; others get 503.
+	// KeepBytes bounds the file with the events that wait for Kafka, for routes with on_kafka_unavailable:
+	// keep. An event that does not fit gets 503.
 	KeepBytes int `env:"KEEP_BYTES" envDefault:"268435456" help:"bytes of the file in ONCEBUS_STATE_DIR with events that wait for Kafka, of routes with on_kafka_unavailable: keep; others get 503"`
-	// MaxHeaderBytes bounds one request's line and headers; for HTTP/2 each header
-	// counts 32 bytes more. net/http reads twice as much. 1 KiB to 1 MiB.
+	// MaxHeaderBytes bounds the request line and the headers of a request; in HTTP/2 each header counts 32
+	// bytes more. net/http itself reads up to twice as much. 1 KiB to 1 MiB.
 	MaxHeaderBytes int `env:"MAX_HEADER_BYTES" envDefault:"16384" help:"bytes of a request's headers; more get 431"`
 
-	// ReadTimeout bounds the time to receive a request, headers and body each;
-	// WriteTimeout the time from its headers to the end of its response. A route's
+	// ReadTimeout bounds the time to receive the headers of a request, and again the time to receive its body.
+	// WriteTimeout bounds the time from the headers of a request to the end of its response. For every route,
 	// http.timeout plus ReadTimeout must be at most WriteTimeout.
 	ReadTimeout  time.Duration `env:"READ_TIMEOUT" envDefault:"10s" help:"longest time to receive a request"`
 	WriteTimeout time.Duration `env:"WRITE_TIMEOUT" envDefault:"60s" help:"longest time from a request's headers to the end of its response"`
-	// IdleTimeout is how long a connection without requests stays open.
+	// IdleTimeout is how long a connection stays open without a request.
 	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" envDefault:"2m" help:"longest time a connection stays open without a request"`
-	// Drain is how long in-flight requests may take when the server stops;
-	// after it they get 503 or 504.
+	// Drain is how long the in-flight requests may take when the server stops; the requests that are then still
+	// in flight get 503 or 504.
 	Drain time.Duration `env:"DRAIN" envDefault:"20s" help:"how long in-flight requests may take at a stop; comes before ONCEBUS_STOP_TIMEOUT"`
 
 	// TrustedProxies are the networks whose X-Forwarded-For the server trusts.
 	TrustedProxies []string `env:"TRUSTED_PROXIES" help:"networks such as 10.0.0.0/8, comma separated, whose X-Forwarded-For names the source"`
 
-	// OpenAPI serves the document of the endpoints to anybody who reaches the port.
+	// OpenAPI makes the server serve the OpenAPI document of the endpoints to anybody who reaches the port.
 	OpenAPI bool `env:"OPENAPI" envDefault:"false" help:"serve the OpenAPI document at /openapi.json to anybody: it names topics and key rules"`
 
-	// Secrets are the settings SECRET_<NAME>, by <NAME>.
+	// Secrets has the settings SECRET_<NAME>, by <NAME>.
 	Secrets Secrets
 }
 
-// DefaultConfig returns the defaults that the env tags state.
+// DefaultConfig returns the defaults, which the env tags of Config state too.
 func DefaultConfig() Config {
 	return Config{
 		MaxRequests: 4096, MaxConnections: 16_384, MaxBodyBytes: 256 << 20, KeepBytes: 256 << 20, MaxHeaderBytes: 16 << 10,
@@ -82,11 +80,11 @@ func DefaultConfig() Config {
 	}
 }
 
-// RequestsMax is the highest limit of requests and of connections.
+// RequestsMax is the highest value of the limits of requests and of connections.
 const RequestsMax = 1 << 20
 
-// Range of the timeouts. The maximum finds mistaken units, which would disable
-// a limit.
+// Range of the timeouts. The maximum catches mistaken units: 10000s where 10000ms was meant would disable a
+// limit.
 const (
 	timeoutMin = 10 * time.Millisecond
 	timeoutMax = time.Hour
@@ -147,12 +145,15 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// filesOfOthers is how many files a process needs besides those of connections: to brokers, of stores and of the admin server.
+// filesOfOthers is how many open files a process needs beside its HTTP connections: for brokers, stores and the
+// admin server.
 const filesOfOthers = 1024
 
-// BoundConnections lowers MaxConnections to the files that the process may open without filesOfOthers, or to half of them if
-// there are few, and returns what the operator should know of that; "" if nothing is lowered. Every connection is a file: at the limit of the system none is accepted,
-// and brokers and stores get none either.
+// BoundConnections lowers MaxConnections so that filesOfOthers of the files that the process may open stay
+// free; if the process may open only few files, it leaves half of them free. Every connection is an open file:
+// without free files the process could accept no connection, and could open none to brokers and no file of a
+// store. text says what was lowered, action what the operator can do about it; both are "" if nothing is
+// lowered.
 func (c *Config) BoundConnections() (text, action string) {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
@@ -171,7 +172,7 @@ func (c *Config) boundConnections(files uint64) (text, action string) {
 	return text, fmt.Sprintf("raise the limit of open files (ulimit -n, LimitNOFILE of systemd) to %d more than the connections, or lower the setting", filesOfOthers)
 }
 
-// trustedProxies parses TrustedProxies; a single address is a network of one.
+// trustedProxies parses TrustedProxies; a single address counts as a network with one address.
 func (c Config) trustedProxies() ([]netip.Prefix, error) {
 	var networks []netip.Prefix
 	var errs []error
@@ -193,9 +194,8 @@ func (c Config) trustedProxies() ([]netip.Prefix, error) {
 	return networks, errors.Join(errs...)
 }
 
-// ValidateRoutes returns every mistake of the routes with these settings:
-// missing or unusable secrets, too little time or memory. It reads the secrets'
-// files.
+// ValidateRoutes returns every mistake of the routes that depends on these settings: missing or unusable
+// secrets, and timeouts or memory that do not suffice. It reads the files of the secrets.
 func (c Config) ValidateRoutes(routes *rules.Routes) error {
 	var errs []error
 	for _, r := range routes.Routes {

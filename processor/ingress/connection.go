@@ -14,29 +14,30 @@ import (
 	"time"
 )
 
-// connection is an accepted connection. Of HTTP/1 it sees what net/http keeps from the handler: how long a chunk will be,
-// empty lines before a request, and its own responses to malformed HTTP, which become problems.
+// connection is an accepted connection. For HTTP/1 it observes what net/http hides from the handler: how long
+// the next chunk will be, empty lines before a request, and the responses that net/http itself writes to
+// malformed HTTP, which connection replaces by problems.
 //
-// With TLS it wraps the TLS connection, so net/http sees a plain one. It recognises
-// HTTP/2 by the preface then, as it does without TLS.
+// With TLS, connection wraps the TLS connection, so that net/http takes it for a plain one. net/http then
+// recognises HTTP/2 by its preface, as it does without TLS.
 type connection struct {
 	net.Conn
-	raw net.Conn // without TLS
+	raw net.Conn // the TCP connection below TLS
 	of  *connections
 
-	// Of connections, which locks them.
+	// These fields belong to connections and are guarded by its lock.
 	gone  bool
-	quiet *list.Element // nil with a request
+	quiet *list.Element // nil while the connection has a request
 
-	// Only reads use these, and net/http does one at a time.
+	// Only Read uses these fields, and net/http calls it from one goroutine at a time.
 	shook   bool  // the TLS handshake is over
-	refused error // why it failed
+	refused error // why the TLS handshake failed
 
-	mu      sync.Mutex // net/http reads in the background while a handler runs
+	mu      sync.Mutex // needed because net/http reads in the background while a handler runs
 	framing framing
-	// handled is set while a handler, not net/http, has the request.
+	// handled is true while a handler, and not net/http itself, writes the response.
 	handled bool
-	// chunkMax is the longest chunk that the handler reads; 0 before it knows.
+	// chunkMax is the longest chunk in bytes that the handler accepts; 0 until the handler has set it.
 	chunkMax uint64
 }
 
@@ -48,16 +49,17 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
+// connectionKey is the key under which the context of a request has its connection.
 type connectionKey struct{}
 
-// withConnection makes the connection of a request known to its handler.
+// withConnection makes the connection of a request available to the handler of that request.
 func withConnection(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// connectionState is the server's ConnState.
+// connectionState is the ConnState callback of the http.Server.
 func connectionState(conn net.Conn, state http.ConnState) {
-	// Between the end of a response and the next handler, only net/http responds.
+	// Between the end of a response and the call of the next handler, any response is by net/http itself.
 	if c, ok := conn.(*connection); ok && (state == http.StateActive || state == http.StateIdle) {
 		c.mu.Lock()
 		c.handled = false
@@ -66,11 +68,13 @@ func connectionState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// beginRequest marks that a handler has the request. It reports whether the connection must close after the response, because
-// another reader of the bytes, such as a proxy, could find another end of the message (RFC 9112, section 6.1).
+// beginRequest marks that a handler has the request. It reports whether the connection must close after the
+// response, because another reader of the same bytes, such as a proxy, could see the message end elsewhere (RFC
+// 9112, section 6.1).
 //
-// That is a message with Transfer-Encoding and Content-Length, or with Transfer-Encoding in HTTP/1.0. net/http removes
-// one of the headers before a handler sees it. So every chunked message of HTTP/1.1 counts, and every one of HTTP/1.0.
+// Such a message has both Transfer-Encoding and Content-Length, or has Transfer-Encoding in HTTP/1.0. net/http
+// removes one of the two headers before a handler sees them. beginRequest therefore reports true for every
+// chunked message of HTTP/1.1, and for every message of HTTP/1.0.
 func beginRequest(r *http.Request) (ambiguous bool) {
 	c, ok := r.Context().Value(connectionKey{}).(*connection)
 	if !ok || r.ProtoMajor != 1 {
@@ -82,8 +86,9 @@ func beginRequest(r *http.Request) (ambiguous bool) {
 	return len(r.TransferEncoding) > 0 || r.ProtoMinor == 0
 }
 
-// boundChunks lets a read of the body fail at once where a chunk alone is over the limit. net/http would wait for its
-// bytes. The connection closes after a chunked body, so the bound is never one of another request.
+// boundChunks makes a read of the body fail at once when a single chunk is over the limit, where net/http would
+// wait for the bytes of the chunk. The connection closes after a chunked body, so the bound never applies to a
+// later request.
 func boundChunks(r *http.Request, limit int) {
 	if c, ok := r.Context().Value(connectionKey{}).(*connection); ok && len(r.TransferEncoding) > 0 {
 		c.mu.Lock()
@@ -92,6 +97,8 @@ func boundChunks(r *http.Request, limit int) {
 	}
 }
 
+// Read implements net.Conn. It does the TLS handshake first, fails for a chunk over the limit, and drops empty
+// lines between requests.
 func (c *connection) Read(p []byte) (int, error) {
 	if conn, ok := c.Conn.(*tls.Conn); ok && !c.shook {
 		c.shook, c.refused = true, c.handshake(conn)
@@ -120,8 +127,8 @@ func (c *connection) Read(p []byte) (int, error) {
 	}
 }
 
-// handshake does what net/http does for a TLS connection. net/http has set the read
-// deadline.
+// handshake does the TLS handshake, as net/http does for a TLS connection. net/http has set the read deadline
+// already.
 func (c *connection) handshake(conn *tls.Conn) error {
 	_ = conn.SetWriteDeadline(time.Now().Add(c.of.server.cfg.ReadTimeout))
 	err := conn.HandshakeContext(context.Background())
@@ -129,14 +136,14 @@ func (c *connection) handshake(conn *tls.Conn) error {
 		return conn.SetWriteDeadline(time.Time{})
 	}
 	var header tls.RecordHeaderError
-	if errors.As(err, &header) && header.Conn != nil { // what it sent is no TLS, and so most likely HTTP
+	if errors.As(err, &header) && header.Conn != nil { // the client sent no TLS, and so most likely HTTP
 		_, _ = header.Conn.Write(problemMalformed.respond("the server speaks TLS: use https").implicit()) // the client may have disconnected
 	}
 	c.of.server.log.LogAttrs(context.Background(), slog.LevelWarn, "tls handshake failed", slog.String("peer", c.RemoteAddr().String()), slog.Any("error", err))
 	return &net.OpError{Op: "read", Net: "tcp", Err: err} // net/http responds to no error of this type
 }
 
-// Write replaces a response of net/http itself by the problem with its status.
+// Write replaces a response that net/http itself writes by the problem that has the same status.
 func (c *connection) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	handled := c.handled
@@ -162,7 +169,7 @@ func (c *connection) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// implicitProblems are the problems by the status of net/http's own responses.
+// implicitProblems has the problem for each status of the responses that net/http itself writes.
 var implicitProblems = map[int]problem{
 	http.StatusBadRequest:                  problemMalformed,
 	http.StatusExpectationFailed:           problemExpectation,
@@ -171,8 +178,8 @@ var implicitProblems = map[int]problem{
 	http.StatusHTTPVersionNotSupported:     problemVersion,
 }
 
-// implicitResponse reads a response that net/http itself writes. The detail is its
-// text, which quotes nothing of the request.
+// implicitResponse parses a response that net/http itself writes. The detail is the text of that response,
+// which quotes nothing of the request.
 func implicitResponse(p []byte) (status int, detail string, ok bool) {
 	head, ok := bytes.CutPrefix(p, []byte("HTTP/1.1 "))
 	if !ok {

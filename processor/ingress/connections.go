@@ -7,23 +7,25 @@ import (
 	"sync"
 )
 
-// connections is a listener that limits the open connections. At the limit a new one replaces the one that is the
-// longest without a request: it is idle, or has sent nothing or a part of a head. If each has a request, new ones wait.
+// connections is a listener that limits how many connections are open. At the limit, a new connection replaces
+// the one that has been without a request for longest: it is idle, or has sent nothing, or only a part of a
+// head. If every connection has a request, a new one waits.
 //
-// Which clients have the connections is the matter of a proxy, and how long a head may take that of net/http.
+// connections does not divide the connections among clients: a proxy does. Nor does it limit how long a head
+// may take: net/http does.
 type connections struct {
 	net.Listener
 	server *Server
 	secure *tls.Config // nil without TLS
 
 	mu     sync.Mutex
-	freed  *sync.Cond // signalled when a connection ends or has no request
+	freed  *sync.Cond // signalled when a connection ends or no longer has a request
 	open   int
-	quiet  list.List // those without a request, the longest first
+	quiet  list.List // connections without a request; the first has been without one for longest
 	closed bool
 }
 
-// limit returns a listener of the server's connections, with TLS if it has certificates.
+// limit wraps listener to limit the open connections, and adds TLS if the server has certificates.
 func (s *Server) limit(listener net.Listener) *connections {
 	l := &connections{Listener: listener, server: s}
 	l.freed = sync.NewCond(&l.mu)
@@ -54,7 +56,7 @@ func (l *connections) Accept() (net.Conn, error) {
 		victim := longest.Value.(*connection) //nolint:forcetypeassert // the list has no others
 		l.forget(victim)
 		l.server.metrics.replaced.Inc()
-		_ = victim.raw.Close() // net/http finds it closed, and closes victim
+		_ = victim.raw.Close() // net/http's next read of victim fails, and net/http then closes it
 	}
 	if l.closed {
 		_ = conn.Close()
@@ -75,7 +77,7 @@ func (l *connections) Close() error {
 	return l.Listener.Close()
 }
 
-// setActive takes whether a connection has a request.
+// setActive records whether a connection has a request.
 func (l *connections) setActive(c *connection, active bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +92,8 @@ func (l *connections) setActive(c *connection, active bool) {
 	}
 }
 
-// forget removes a connection that ends; net/http may close it twice. The caller has locked l.
+// forget removes a connection that ends, also if net/http closes the connection twice. The caller holds the
+// lock.
 func (l *connections) forget(c *connection) {
 	if c.gone {
 		return

@@ -17,8 +17,8 @@ const (
 	codingDeflate = "deflate"
 )
 
-// codingOf returns the coding of a body, "" for none, or the response to one that the
-// endpoint does not decompress.
+// codingOf returns the content coding of a body, "" for none. For a coding that the endpoint does not
+// decompress it returns the response instead.
 func (b *bodyRules) codingOf(in http.Header) (string, *response) {
 	var coding string
 	for _, value := range in.Values("Content-Encoding") {
@@ -39,8 +39,8 @@ func (b *bodyRules) codingOf(in http.Header) (string, *response) {
 	return coding, nil
 }
 
-// decompress returns the body without its coding, or the response to one that is damaged
-// or too large. It never holds more than the endpoint's bound.
+// decompress returns the body without its coding. For a damaged or too large body it returns the response
+// instead. It never holds more bytes than the endpoint's bound, whatever the body expands to.
 func (s *Server) decompress(rq *request, rules *bodyRules, coding string, body []byte) ([]byte, *response) {
 	if coding == "" {
 		if rules.decompress.MaxBytes > 0 && isCompressed(body, int64(rules.decompress.MaxBytes)) {
@@ -66,8 +66,9 @@ func (s *Server) decompress(rq *request, rules *bodyRules, coding string, body [
 	return plain, nil
 }
 
-// isCompressed reports whether a body without a coding is one. The signature does not cover
-// Content-Encoding: a captured body without it would be another event, of compressed bytes.
+// isCompressed reports whether a body that names no coding is compressed. The signature does not cover
+// Content-Encoding: without this check, an attacker could send a captured body without that header, and the
+// compressed bytes would be accepted as another event.
 func isCompressed(body []byte, limit int64) bool {
 	for _, coding := range []string{codingGzip, codingDeflate} {
 		sent := bytes.NewReader(body)
@@ -93,8 +94,8 @@ func newDecompressor(coding string, body []byte, sent *bytes.Reader) (io.Reader,
 	return flate.NewReader(sent), nil
 }
 
-// hasZlibHeader reports whether a body begins with the header of zlib (RFC 1950, section
-// 2.2). The coding deflate has it, and some senders leave it out (RFC 9110, section 8.4.1.2).
+// hasZlibHeader reports whether a body begins with the header of zlib (RFC 1950, section 2.2). The coding
+// deflate requires this header, but some senders leave it out (RFC 9110, section 8.4.1.2).
 func hasZlibHeader(body []byte) bool {
 	return len(body) >= 2 && body[0]&0x0f == 8 && (uint(body[0])<<8|uint(body[1]))%31 == 0
 }

@@ -1,11 +1,11 @@
-// Package ingress is the HTTP server that receives events and outcomes. A
-// front.IngressClient produces them to Kafka, and the response has the verdict.
+// Package ingress is the HTTP server that receives events from senders and outcomes from executors. A front.IngressClient
+// produces both to Kafka and waits for the verdict; the HTTP response tells the verdict.
 //
-// It owns HTTP: connections, limits, signatures, responses and the OpenAPI
-// document. It may import processor/{front,app,wire,security}, dedup, dedup/rules
-// and signature. front.IngressClient is its only client of Kafka.
+// This package owns everything about HTTP: connections, limits, signatures, responses and the OpenAPI document. It may
+// import processor/{front,app,wire,security}, dedup, dedup/rules and signature. It reaches Kafka only through
+// front.IngressClient.
 //
-// # A request, step by step
+// # A request, step by step: each check, and its statuses
 //
 //	path, method, source  404, 405, 403
 //	in-flight requests    503 with Retry-After; in sum and of the source
@@ -21,40 +21,40 @@
 //	route and key         400
 //	Kafka, verdict        202, 409, 422, 429, 503, 504 or the stored outcome
 //
-// The body becomes the record's value, byte for byte, and the carried headers
-// become its headers. A repeated header is joined with commas (RFC 9110, section
-// 5.3), except Idempotency-Key, Content-Type and the attributes of CloudEvents: once.
+// The body becomes the value of the Kafka record, byte for byte, and the carried headers become the headers of the record.
+// A header that the request repeats is joined with commas (RFC 9110, section 5.3). Idempotency-Key, Content-Type and the
+// attributes of CloudEvents may come only once.
 //
 // # Invariants
 //
-// After a 2xx all in-sync replicas have acknowledged the event, or with on_kafka_unavailable:
-// keep the disk has it (front.IngressClient.KeepIn). Without a 2xx the client may retry: the
-// retry is a duplicate. An event without a key may be emitted twice, and so may one that may
-// be forwarded unchecked: its problem has its own type.
+// After a 2xx, all in-sync replicas have acknowledged the event; on a route with on_kafka_unavailable: keep, the event is
+// at least on the disk of this process (front.IngressClient.KeepIn). Without a 2xx the client may retry: the task
+// recognises the retry as a duplicate. There are two exceptions. An event without a key may be emitted twice, and so may an
+// event that its route may forward unchecked: the problem in that response has a type of its own.
 //
-// Every resource that a client can occupy has a limit: connections, in-flight requests, bytes of
-// bodies and headers, the time to receive a request, to write a response and to keep a connection idle.
-// front.IngressClient limits the events that wait for Kafka, and divides them by path.
+// Every resource that a client can occupy has a limit: connections, in-flight requests, the bytes of bodies and headers,
+// and the times to receive a request, to write a response and to keep a connection idle. front.IngressClient limits the
+// events that wait for Kafka, and divides that limit among the paths.
 //
-// A new connection replaces an idle one (connections), and net/http ends a head within
-// Config.ReadTimeout; a proxy divides the connections among clients. No source and no endpoint can
-// occupy all in-flight requests or all memory of bodies (requestLimits). A request counts between
-// its head and its body.
+// At the limit of connections, a new connection replaces an idle one (connections), and net/http ends a request whose head
+// takes longer than Config.ReadTimeout; how connections are divided among clients is left to a proxy. No source and no
+// endpoint can occupy all in-flight requests or all memory of bodies (requestLimits). The server counts a request as in
+// flight after it has accepted the head and before it reads the body.
 //
-// OpenAPI has no handwritten response: openapi_responses.go collects those of the code.
+// No response in the OpenAPI document is written by hand: openapi_responses.go collects the responses from the code that
+// sends them.
 //
 // # What looks wrong
 //
-// A client that closes only its sending side gets no response: net/http cannot
-// tell it from one that disconnected (respondToError).
+// A client that closes only its sending side gets no response: net/http cannot tell such a client from one that has
+// disconnected (respondToError).
 //
-// ServeHTTP panics for a disconnected client: to return would send a 200.
-// receive clears the read deadline: net/http would end the wait for the verdict
-// as if the client had disconnected.
+// ServeHTTP panics when the client has disconnected: if it returned instead, net/http would send a 200. receive clears the
+// read deadline: if it were kept, net/http would end the wait for the verdict as if the client had disconnected.
 //
-// Every chunked request ends its connection: net/http hides whether Content-Length came
-// too (beginRequest). Outcomes have limits of their own, and so have questions for them: senders that wait
-// for an outcome must block neither. A location (location.go) is no capability.
+// The connection closes after every chunked request: net/http hides from us whether the request had a Content-Length as
+// well (beginRequest). Outcomes have limits of their own, and so have requests that ask for an outcome, because senders
+// that wait for an outcome must block neither. A location (location.go) gives no access by itself.
 //
-// security.Reloaded has no goroutine: files are read while something needs them.
+// security.Reloaded has no goroutine: it reads a file again when a request or a connection needs the content.
 package ingress

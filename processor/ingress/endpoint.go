@@ -15,19 +15,19 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// endpoint is a path that receives the events of one topic. Its routes have equal
-// settings, except for those that apply after the event has its route.
+// endpoint is a path that receives the events of one topic. All its routes have equal HTTP settings, except for
+// the settings that apply only once the event has its route.
 type endpoint struct {
-	*rules.HTTP // the first route's
+	*rules.HTTP // of the first route
 
 	routes  []*rules.Route
 	allow   string // value of the header Allow
 	carried []carriedHeader
-	once    map[string]bool // of carried, those that a rule reads
+	once    map[string]bool // names of the carried headers that a rule reads, and that may therefore come only once
 	body    bodyRules
 	lookup  bodyRules      // of a GET for an outcome
 	follow  bodyRules      // of a GET for all outcomes
-	token   *authenticator // of Meta's handshake; nil for other ones
+	token   *authenticator // verifies Meta's handshake; nil for an endpoint without it
 	rate    *rateLimiter
 	sources sourceLimiters
 	tenants *rateLimiters[[2]string] // by route name and tenant
@@ -39,6 +39,7 @@ type carriedHeader struct {
 	to   string // lower case
 }
 
+// carriedHeaders returns the headers that requests with these settings carry into the record.
 func carriedHeaders(h *rules.HTTP) []carriedHeader {
 	names := slices.Concat(rules.CarriedHeaders[:], h.Headers)
 	all := make([]carriedHeader, 0, len(names))
@@ -48,8 +49,8 @@ func carriedHeaders(h *rules.HTTP) []carriedHeader {
 	return all
 }
 
-// allowed returns the methods of the endpoint: those of events, and that of a handshake or of
-// a sender who asks for an outcome.
+// allowed returns the methods of the endpoint: the methods of events, and GET and HEAD where a handshake or a
+// request for an outcome uses them.
 func allowed(h *rules.HTTP) []string {
 	if h.Handshake.Kind == rules.MetaHandshake || h.Answer != nil {
 		return append([]string{allowAsking}, h.Methods...)
@@ -60,40 +61,39 @@ func allowed(h *rules.HTTP) []string {
 // outcomeEndpoint is a path that receives the outcomes of an endpoint's routes.
 type outcomeEndpoint struct {
 	routes []*rules.Route
-	http   *rules.HTTP // the first route's
+	http   *rules.HTTP // of the first route
 	body   bodyRules
 }
 
-// bodyRules say which bodies a path accepts.
+// bodyRules says which bodies a path accepts.
 type bodyRules struct {
 	auth       authenticator
 	maxBytes   int
-	tooLarge   string // what the sender can do about a larger one; "" for nothing
+	tooLarge   string // tells the sender what to do about a body that is too large; "" for nothing
 	decompress rules.Decompress
 	usage      endpointUsage
 }
 
-// outcomeMaxBytes is the least limit of an outcome's body, however small the
-// events are. It exceeds every result_limit: a longer result is not stored, but
-// the outcome itself must arrive.
+// outcomeMaxBytes is the lowest limit of the body of an outcome, however small the events are. It is larger
+// than every result_limit: a longer result is not stored, but the outcome itself must arrive.
 const outcomeMaxBytes = 1 << 20
 
 func outcomeLimit(h *rules.HTTP) int { return max(h.MaxBody, outcomeMaxBytes) }
 
-// endpoints are all paths that the routes name.
+// endpoints has all paths that the routes name.
 type endpoints struct {
 	events   map[string]*endpoint
 	outcomes map[string]*outcomeEndpoint
-	followed map[string]*endpoint // by the path of their server-sent events
+	followed map[string]*endpoint // by the path that serves their server-sent events
 	keyrings map[string]*keyring  // by the secret's name
 }
 
-// newEndpoints builds the endpoints of the routes and reads the secrets. The
-// error contains every mistake, each with the routes' names.
+// newEndpoints builds the endpoints of the routes and reads the secrets. The error contains every mistake, each
+// with the names of the routes that it concerns.
 func newEndpoints(cfg Config, routes *rules.Routes) (*endpoints, error) {
 	es := &endpoints{events: map[string]*endpoint{}, outcomes: map[string]*outcomeEndpoint{}, followed: map[string]*endpoint{}, keyrings: map[string]*keyring{}}
 	var errs []error
-	users := map[string][]string{} // secret to routes
+	users := map[string][]string{} // names of the routes by secret
 	for _, r := range routes.Routes {
 		h := r.HTTP
 		if h == nil {
@@ -119,8 +119,8 @@ func newEndpoints(cfg Config, routes *rules.Routes) (*endpoints, error) {
 	return es, errors.Join(errs...)
 }
 
-// add adds a route to its endpoints and creates those that are missing. window
-// is the shortest of all routes with that path.
+// add adds a route to its endpoints and creates the endpoints that are missing. window is the shortest window
+// of all routes with the path of r.
 func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error {
 	var errs []error
 	h := r.HTTP
@@ -166,8 +166,8 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 	return errors.Join(errs...)
 }
 
-// authenticator builds the authenticator of a signature. Those with equal
-// secret names share one keyring, so that its files are read once.
+// authenticator builds the authenticator of a signature. Signatures that name the same secret share a keyring,
+// so that the files of the secret are read once.
 func (es *endpoints) authenticator(cfg Config, s *rules.Signature, window time.Duration) (authenticator, error) {
 	v, err := newVerifier(s, window)
 	auth := authenticator{verifier: v, challenge: challenge(s), signs: s.Signs()}
@@ -183,7 +183,7 @@ func (es *endpoints) authenticator(cfg Config, s *rules.Signature, window time.D
 	return auth, nil
 }
 
-// shortestWindow returns the shortest window of the routes with a path.
+// shortestWindow returns the shortest window of all routes with this path.
 func shortestWindow(path string, routes *rules.Routes) time.Duration {
 	shortest := time.Duration(math.MaxInt64)
 	for _, r := range routes.Routes {
@@ -194,8 +194,8 @@ func shortestWindow(path string, routes *rules.Routes) time.Duration {
 	return shortest
 }
 
-// routeOf returns r if this endpoint serves it. Otherwise it returns the first
-// route, whose settings then apply, and false.
+// routeOf returns r if this endpoint serves it. Otherwise it returns false and the first route of the endpoint,
+// whose settings then apply.
 func (e *endpoint) routeOf(r *rules.Route) (*rules.Route, bool) {
 	if r != nil && r.HTTP != nil && r.HTTP.Path == e.Path {
 		return r, true
@@ -203,8 +203,8 @@ func (e *endpoint) routeOf(r *rules.Route) (*rules.Route, bool) {
 	return e.routes[0], false
 }
 
-// recordHeaders returns the record headers of a request. The error is the
-// problem's detail.
+// recordHeaders returns the headers of the Kafka record for the headers of a request. The error is the detail
+// of the problem.
 func (e *endpoint) recordHeaders(in http.Header) ([]dedup.Header, error) {
 	var headers []dedup.Header
 	for _, c := range e.carried {

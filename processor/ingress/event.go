@@ -17,7 +17,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// takeEvent responds to a request with an event, or to a handshake. What the head decides comes first.
+// takeEvent responds to a request with an event, or to a handshake. It first makes all checks for which the
+// head suffices.
 func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint) *response {
 	if !e.allowsSource(rq.source) {
 		return s.reject(rq, reasonAddress, problemSource.respond(""))
@@ -49,8 +50,8 @@ func (s *Server) receiveEvent(w http.ResponseWriter, r *http.Request, rq *reques
 	if rejected != nil {
 		return rejected
 	}
-	// After the signature, so that senders without the secret use up nothing of
-	// the endpoint's rate.
+	// The rate is checked after the signature, so that senders without the secret use up nothing of the
+	// endpoint's rate.
 	if wait := e.rate.allow(rq.received); wait > 0 {
 		return s.reject(rq, reasonRate, tooFast("", wait))
 	}
@@ -93,8 +94,8 @@ func (s *Server) receiveEvent(w http.ResponseWriter, r *http.Request, rq *reques
 	return s.submit(ctx, r, rq, route, event, &derived)
 }
 
-// derive returns route and key of an event. Until the client has compared the routes
-// file with the app, a route with on_kafka_unavailable: wait waits.
+// derive returns the route and the key of an event. Events of a route with on_kafka_unavailable: wait must wait
+// here until the ingress client has compared its routes file with the routes of the app.
 func (s *Server) derive(ctx context.Context, event *front.Submission) (rules.Derived, error) {
 	derived, err := s.front.Derive(event)
 	if err == nil || !event.WaitForBroker {
@@ -106,9 +107,8 @@ func (s *Server) derive(ctx context.Context, event *front.Submission) (rules.Der
 	return s.front.Derive(event)
 }
 
-// submit produces the event and responds. An event with a missing key, on a
-// route that accepts those, gets no verdict from a task, and waits for none unless it
-// waits for its outcome.
+// submit produces the event and responds. A task gives no verdict on an event without a key that the route
+// accepts, so submit waits for none, unless the event waits for its outcome.
 func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route *rules.Route, event *front.Submission, derived *rules.Derived) *response {
 	if route.HTTP.Answer != nil && (derived.Finding == rules.Keyed || route.OnMissingKey == rules.Forward) {
 		return s.submitForOutcome(ctx, r, rq, route, event, derived)
@@ -132,9 +132,9 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 	return accepted("async").with(headerKey, rq.key)
 }
 
-// refuse responds to an event that cannot be judged. If the routes file has a
-// 2xx for that, the event is produced to its input topic first, where it is
-// dead-lettered or on_missing_key applies: after a 2xx the sender will not retry.
+// refuse responds to an event that cannot be judged. If the routes file has a 2xx for such an event, refuse
+// first produces the event to the input topic, because the sender will not retry after a 2xx; there the event
+// is dead-lettered, or on_missing_key applies.
 func (s *Server) refuse(ctx context.Context, r *http.Request, rq *request, route *rules.Route, event *front.Submission, derived *rules.Derived, verdict dedup.Verdict) *response {
 	response := respondToVerdict(route, &wire.Answer{Verdict: verdict, Reason: derived.Reason})
 	if response.status >= http.StatusMultipleChoices {
@@ -146,9 +146,9 @@ func (s *Server) refuse(ctx context.Context, r *http.Request, rq *request, route
 	return response
 }
 
-// respondToError returns the response to a request that failed with err. If the
-// client disconnected, close the connection; send no 5xx. net/http cannot tell
-// a client that closed only its sending side, so that one counts too.
+// respondToError returns the response to a request that failed with err. If the client has disconnected, the
+// response closes the connection instead of sending a 5xx. net/http cannot tell a client that closed only its
+// sending side from one that has disconnected, so such a client gets no response either.
 func (s *Server) respondToError(r *http.Request, rq *request, err error, h *rules.HTTP) *response {
 	response := errorResponse(err, h)
 	if isLimit(err) {
@@ -160,11 +160,11 @@ func (s *Server) respondToError(r *http.Request, rq *request, err error, h *rule
 	return disconnected()
 }
 
-// errUnchecked says that the event of a failed request may be in Kafka, and that its route
-// may forward events unchecked. A retry of it may be emitted a second time.
+// errUnchecked means that the event of a failed request may be in Kafka, and that its route may forward events
+// unchecked: a retry of the event may be emitted a second time.
 var errUnchecked = errors.New("the route may forward the event unchecked")
 
-// markUnchecked wraps errUnchecked if it is true of a request with an event that has a key.
+// markUnchecked wraps err in errUnchecked if the event has a key and errUnchecked is true of it.
 func markUnchecked(err error, route *rules.Route, derived *rules.Derived) error {
 	perhapsStored := errors.Is(err, front.ErrNoVerdict) || errors.Is(err, front.ErrUnacknowledged)
 	if perhapsStored && derived.Finding == rules.Keyed && route.MayForwardUnchecked() {
@@ -173,13 +173,13 @@ func markUnchecked(err error, route *rules.Route, derived *rules.Derived) error 
 	return err
 }
 
-// uncheckedRetry is the detail of a problem after errUnchecked.
+// uncheckedRetry is the detail of the problem for errUnchecked.
 const uncheckedRetry = "the route may forward events unchecked: sent again, the event may be emitted a second time"
 
-// heldRetry is the Retry-After of a hold. A change of the app takes seconds.
+// heldRetry is the Retry-After while an operator holds the app. A change of the app takes seconds.
 const heldRetry = 2 * time.Second
 
-// errorResponse returns the response to a connected client.
+// errorResponse returns the response to a client that is still connected.
 func errorResponse(err error, h *rules.HTTP) *response {
 	retry := "the request can be retried safely"
 	if errors.Is(err, front.ErrMissingKey) {

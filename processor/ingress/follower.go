@@ -14,23 +14,23 @@ import (
 	"oncebus/processor/front"
 )
 
-// A follower is a client that gets the outcomes of its path as server-sent events
-// (html.spec.whatwg.org, section 9.2). It has a reader of Kafka of its own, and one goroutine.
-// A client that reads too slowly is disconnected: it goes on from its last id.
+// A follower is a client that receives the outcomes of its path as server-sent events (html.spec.whatwg.org,
+// section 9.2). Each follower has its own Kafka reader and one goroutine. The server disconnects a follower
+// that reads too slowly; it can connect again and continue after the last id that it has received.
 
 const (
 	// eventStream is the media type of server-sent events.
 	eventStream = "text/event-stream"
-	// headerLastEvent is the id with which a client goes on.
+	// headerLastEvent has the id after which a client that connects again wants to continue.
 	headerLastEvent = "Last-Event-ID"
-	// heartbeat is the time between two signs of life, followerLife the longest time of a
-	// connection: then the client connects again, with the secret of that time.
+	// heartbeat is the time between two signs of life on an idle stream. followerLife is the longest time of a
+	// connection: the client then has to connect again, with the secret that is valid by then.
 	heartbeat, followerLife = 15 * time.Second, 10 * time.Minute
-	// followerRetry is when a client connects again.
+	// followerRetry is the delay after which the client is told to connect again.
 	followerRetry = 2 * time.Second
 )
 
-// pushed is the data of an event with an outcome.
+// pushed is the JSON data of a server-sent event with an outcome.
 type pushed struct {
 	Route       string `json:"route"`
 	Key         string `json:"key"`
@@ -39,15 +39,15 @@ type pushed struct {
 	Attempt     uint32 `json:"attempt"`
 	Source      string `json:"source"`
 	Request     string `json:"request,omitempty"`
-	// Status, ContentType and the body are those of the response by HTTP.
+	// Status, ContentType and the body are those of the HTTP response that a waiting sender gets.
 	Status      int    `json:"status"`
 	ContentType string `json:"content_type,omitempty"`
 	Body        string `json:"body,omitempty"`
 	BodyBase64  []byte `json:"body_base64,omitempty"` // of a body that is not UTF-8
 }
 
-// errStopping ends the stream of a follower because the server stops, or because the
-// connection is old enough.
+// errStopping ends the stream of a follower because the server stops, or because the connection has reached
+// followerLife.
 var errStopping = errors.New("the stream ends")
 
 // takeFollower responds to a follower.
@@ -94,7 +94,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, rq *request, e *
 	return response
 }
 
-// follow writes events until the error.
+// follow writes outcomes to the stream until an error ends it, and returns that error.
 func (s *Server) follow(ctx context.Context, w http.ResponseWriter, e *endpoint, replies *front.Replies) error {
 	out := &eventWriter{w: w, control: http.NewResponseController(w), timeout: s.cfg.WriteTimeout}
 	greeting := fmt.Sprintf("retry: %d\nid: %s\n\n", followerRetry.Milliseconds(), replies.Position())
@@ -125,7 +125,7 @@ func (s *Server) follow(ctx context.Context, w http.ResponseWriter, e *endpoint,
 		case wrote:
 			continue
 		}
-		// An id without data moves the place from which the client goes on.
+		// An event with an id and no data still moves the position from which the client continues.
 		if err := out.write([]byte(": alive\nid: " + replies.Position() + "\n\n")); err != nil {
 			return err
 		}
@@ -153,7 +153,8 @@ func eventOf(route *rules.Route, reply *front.Reply, position string) []byte {
 	return b.Bytes()
 }
 
-// eventWriter writes events. A client that does not read one within timeout is disconnected.
+// eventWriter writes server-sent events. The server disconnects a client that does not read an event within
+// timeout.
 type eventWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController

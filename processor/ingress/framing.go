@@ -6,22 +6,24 @@ import (
 	"strconv"
 )
 
-// framing follows the requests on an HTTP/1 connection as net/http reads them, up to the first chunked body, behind which the
-// connection closes. It finds what net/http keeps from a handler: how long a chunk will be, and where no byte of the next
-// request has come. Where it cannot follow it is lost, and finds neither.
+// framing parses the requests on an HTTP/1 connection in parallel to net/http, up to the first chunked body,
+// after which the connection closes. It finds two things that net/http hides from a handler: how long the next
+// chunk will be, and whether any byte of the next request has come. When framing cannot follow, its state is
+// lost, and it reports neither.
 type framing struct {
 	state framingState
-	line  []byte // of the current line, at most lineMax bytes
-	cut   bool   // the line is longer
+	line  []byte // the begin of the current line, at most lineMax bytes
+	cut   bool   // the current line is longer than lineMax
 
-	// Of the current head.
+	// About the head of the current request.
 	lines   int
-	encoded bool // Transfer-Encoding
+	encoded bool // the head has Transfer-Encoding
 	length  uint64
 
-	left uint64 // bytes of the body or chunk
+	left uint64 // bytes of the body or chunk that are still to come
 }
 
+// framingState is what the next byte of the connection belongs to.
 type framingState uint8
 
 const (
@@ -30,19 +32,19 @@ const (
 	inChunkSize
 	inChunk
 	afterChunk
-	lost // also behind a chunked body
+	lost // the parser cannot follow, or is behind a chunked body
 )
 
-// lineMax bounds what is kept of a line. All that is read is at its begin.
+// lineMax is how many bytes of a line framing keeps. Everything that it needs is at the begin of a line.
 const lineMax = 128
 
-// http2Begin is the first line of HTTP/2, whose bytes are no lines.
+// http2Begin is the first line of an HTTP/2 connection. What follows it is not made of lines.
 const http2Begin = "PRI * HTTP/2.0"
 
 // between reports whether no byte of the next message has come.
 func (f *framing) between() bool { return f.state == inHead && f.lines == 0 && len(f.line) == 0 }
 
-// chunk returns how many bytes of the current chunk are to come.
+// chunk returns how many bytes of the current chunk are still to come.
 func (f *framing) chunk() uint64 {
 	if f.state != inChunk {
 		return 0
@@ -50,7 +52,7 @@ func (f *framing) chunk() uint64 {
 	return f.left
 }
 
-// scan reads the next bytes of the connection.
+// scan parses the next bytes that the connection has received.
 func (f *framing) scan(p []byte) {
 	for len(p) > 0 && f.state != lost {
 		if f.state == inBody || f.state == inChunk {
@@ -90,10 +92,11 @@ func (f *framing) endLine(line []byte) {
 		if f.state = inChunkSize; len(line) > 0 {
 			f.state = lost
 		}
-	case inBody, inChunk, lost: // have no lines
+	case inBody, inChunk, lost: // these states have no lines
 	}
 }
 
+// endHeadLine takes a line of a request's head: it looks for the headers that tell how the body ends.
 func (f *framing) endHeadLine(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte{':'})
 	f.lines++

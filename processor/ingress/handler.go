@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// request has the facts about an http.Request that the server collects.
+// request has what the server collects about an http.Request while it responds.
 type request struct {
 	start    time.Time
 	source   netip.Addr
@@ -22,12 +22,12 @@ type request struct {
 	request  string // the sender's request id, where the route names it
 	bytes    int    // of the body
 	limits   *reservation
-	received time.Time // when the signature was verified: the event's time
+	received time.Time // when the server verified the signature; becomes the event's time
 }
 
-// ServeHTTP implements http.Handler. If the client disconnected it panics with
-// http.ErrAbortHandler, which closes the connection or the HTTP/2 stream: to
-// return would send a 200.
+// ServeHTTP implements http.Handler. If the client has disconnected, ServeHTTP panics with
+// http.ErrAbortHandler, which closes the connection or the HTTP/2 stream: if it returned instead, net/http
+// would send a 200.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if beginRequest(r) {
 		w.Header().Set("Connection", "close")
@@ -50,9 +50,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// dispatch lets the endpoint of the path respond. The path is compared as it was sent:
-// no route's path is encoded, so an encoded one is unknown, and a proxy's rule for a
-// path holds for every request that gets to it.
+// dispatch lets the endpoint of the path respond. It compares the path as the client sent it, without decoding:
+// the path of a route has no percent-encoding, so an encoded path is unknown. A proxy's rule for a path
+// therefore applies to every request that reaches the endpoint of that path.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *response {
 	path := r.URL.EscapedPath()
 	if e, ok := s.endpoints.events[path]; ok {
@@ -82,18 +82,18 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *
 	return problemNotFound.respond("")
 }
 
-// allowAsking are the methods of a path that takes nothing.
+// allowAsking is the value of Allow for a path that receives nothing.
 const allowAsking = http.MethodGet + ", " + http.MethodHead
 
-// asks reports whether a request asks and sends nothing. HEAD is GET without the body of
-// the response (RFC 9110, section 9.3.2), which net/http leaves out.
+// asks reports whether a request only asks for something. HEAD is a GET whose response has no body (RFC 9110,
+// section 9.3.2); net/http leaves the body out.
 func asks(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
-// refusedBody is how long net/http may read the body of a request that was rejected
-// before its body, so that the connection can be used again.
+// refusedBody is how long net/http may go on to read the body of a request that the server rejected by its
+// head, so that the connection can serve another request.
 const refusedBody = time.Second
 
-// leaveBody bounds the time for the body of a request that is rejected before its body.
+// leaveBody bounds the time to read the rest of a request that the server rejects by its head.
 func (s *Server) leaveBody(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusedBody)) // works on every connection of http.Server
 }
@@ -102,7 +102,7 @@ func (s *Server) leaveBody(w http.ResponseWriter) {
 // 9113, section 6.5.2).
 const headerLineBytes, headerFieldBytes = 4, 32
 
-// headerBytes returns the size of a request's line and headers, as its version of HTTP
+// headerBytes returns the size of the request line and the headers, counted as the request's HTTP version
 // counts them.
 func headerBytes(r *http.Request) int {
 	each := headerLineBytes
@@ -121,8 +121,9 @@ func headerBytes(r *http.Request) int {
 	return n
 }
 
-// admit responds with take if the limits allow one more request. It counts the request when its head was accepted, and
-// before its body is read; for its endpoint at once if it is verified by then, and else with verify.
+// admit lets take respond if the limits allow one more request. It counts the request after its head was
+// accepted and before its body is read. The endpoint counts the request at once if verified is true; otherwise
+// reservation.verify makes the endpoint count it once the signature is verified.
 func (s *Server) admit(w http.ResponseWriter, limits *requestLimits, rules *bodyRules, rq *request, verified bool, take func() *response) *response {
 	var err error
 	if rq.limits, err = limits.reserve(rq.source, &rules.usage, !verified); err != nil {
@@ -135,7 +136,7 @@ func (s *Server) admit(w http.ResponseWriter, limits *requestLimits, rules *body
 	return take()
 }
 
-// rejectBusy rejects a request because of one of the limits.
+// rejectBusy rejects a request because it would exceed one of the limits.
 func (s *Server) rejectBusy(rq *request, err error) *response {
 	for _, l := range limitReasons {
 		if errors.Is(err, l.err) {
@@ -145,21 +146,21 @@ func (s *Server) rejectBusy(rq *request, err error) *response {
 	return s.reject(rq, reasonRequests, busy(""))
 }
 
-// reject counts a request that a limit or a signature rejected.
+// reject counts and returns the response to a request that a limit or the signature check rejected.
 func (s *Server) reject(rq *request, reason string, r *response) *response {
 	s.metrics.refused.WithLabelValues(rq.route, reason).Inc()
 	r.reason = reason
 	return r
 }
 
-// pathLogBytes is how much of a path the log shows.
+// pathLogBytes is how many bytes of a path the log shows.
 const pathLogBytes = 200
 
-// recordAttrs is the most attributes of a line that record logs.
+// recordAttrs is the largest number of attributes in a log line of record.
 const recordAttrs = 14
 
-// record counts and logs a response. Of the request the log shows the path and what
-// identifies it: no payload, no secret.
+// record counts a response and logs it. The log shows the path and the ids of the request, but no payload and
+// no secret.
 func (s *Server) record(r *http.Request, rq *request, response *response) {
 	took := s.now().Sub(rq.start)
 	s.metrics.requests.WithLabelValues(rq.route, strconv.Itoa(response.status), response.name).Inc()
@@ -194,7 +195,8 @@ func (s *Server) record(r *http.Request, rq *request, response *response) {
 	s.log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 }
 
-// masked replaces the secrets of the routes in a text that a sender chose: some put the token into the path, or into an id.
+// masked replaces the secrets of all routes in a text that a sender chose: some senders put their token into
+// the path or into an id.
 func (s *Server) masked(text string) string {
 	for _, k := range s.endpoints.keyrings {
 		for _, secret := range k.secrets() {
@@ -204,13 +206,13 @@ func (s *Server) masked(text string) string {
 	return text
 }
 
-// headerRequestID names a request. A response repeats it, and the log has it.
+// headerRequestID has the id of a request. The response repeats the id, and the log shows it.
 const headerRequestID = "X-Request-Id"
 
-// requestIDBytes is the most bytes of a sender's X-Request-Id that is used.
+// requestIDBytes is the longest X-Request-Id of a sender that the server uses.
 const requestIDBytes = 128
 
-// requestID returns the sender's X-Request-Id, or a random one for a request without.
+// requestID returns the sender's X-Request-Id, or a random id if the request has no usable one.
 func requestID(in http.Header) string {
 	if ids := in[headerRequestID]; len(ids) == 1 && ids[0] != "" && len(ids[0]) <= requestIDBytes && fitsHeader(ids[0]) {
 		return ids[0]

@@ -16,11 +16,11 @@ import (
 	"oncebus/processor/ingress/signature"
 )
 
-// A handshake is a provider's question whether the endpoint is the right one. The responses
-// here end the request: nothing of it is produced to Kafka.
+// A handshake is a request by which a provider asks whether the endpoint is the right one. The responses in
+// this file end the request: nothing of it is produced to Kafka.
 
-// textType is the content type of a challenge that is sent back. With nosniff, no browser
-// takes it for anything else.
+// textType is the content type of a challenge that the server sends back. With nosniff, no browser takes it for
+// anything but text.
 const textType = "text/plain; charset=utf-8"
 
 // Parameters of Meta's handshake.
@@ -30,17 +30,17 @@ const (
 	metaChallenge = "hub.challenge"
 )
 
-// metaToken returns the token of Meta's handshake as a signature.
+// metaToken describes the token in Meta's handshake as a signature, so that an authenticator can verify it.
 func metaToken(h *rules.HTTP) *rules.Signature {
 	return &rules.Signature{Scheme: rules.Token, Secret: h.Handshake.VerifyToken, Query: metaTokenName}
 }
 
-// allowsSource reports whether the sender's address may send.
+// allowsSource reports whether this address is among the allowed sources of the endpoint.
 func (e *endpoint) allowsSource(source netip.Addr) bool {
 	return e.AllowedSources == nil || contain(e.AllowedSources, source.Unmap())
 }
 
-// answerMeta responds to Meta's handshake, a GET with a token and a challenge.
+// answerMeta responds to Meta's handshake, which is a GET with a token and a challenge.
 func (s *Server) answerMeta(r *http.Request, rq *request, e *endpoint) *response {
 	if err := e.token.verify(signature.Request{Header: r.Header, Query: r.URL.RawQuery}, s.now()); err != nil {
 		return s.reject(rq, signatureReason(err), problemHandshake.respond(""))
@@ -53,7 +53,7 @@ func (s *Server) answerMeta(r *http.Request, rq *request, e *endpoint) *response
 	return handshakeText(challenge)
 }
 
-// handshakeBody has the fields of the handshakes that come as a body.
+// handshakeBody has the fields of the handshakes that come in a body.
 type handshakeBody struct {
 	Type      any    `json:"type"`
 	Challenge string `json:"challenge"`
@@ -63,8 +63,8 @@ type handshakeBody struct {
 	} `json:"payload"`
 }
 
-// answerHandshake returns the response to a signed request that is a handshake; nil for an
-// event. A body that cannot be read as one is an event.
+// answerHandshake returns the response to a signed request that is a handshake, and nil for an event. A body
+// that cannot be parsed as a handshake is an event.
 func (e *endpoint) answerHandshake(r signature.Request, received time.Time) *response {
 	if e.Handshake.Kind == rules.NoHandshake || e.Handshake.Kind == rules.MetaHandshake {
 		return nil
@@ -83,7 +83,7 @@ func (e *endpoint) answerHandshake(r signature.Request, received time.Time) *res
 			return handshakeJSON(map[string]string{"plainToken": b.Payload.PlainToken, "encryptedToken": zoomToken(e.body.auth.signedWith(r, received), b.Payload.PlainToken)})
 		}
 	case rules.DiscordHandshake:
-		switch { // a webhook event has type 1 and an event
+		switch { // an event of a webhook has type 1 as well, but it also has the field event
 		case b.Type == 0.0:
 			return &response{status: http.StatusNoContent, name: handshakeName}
 		case b.Type == 1.0 && b.Event == nil:
@@ -94,20 +94,20 @@ func (e *endpoint) answerHandshake(r signature.Request, received time.Time) *res
 	return nil
 }
 
-// fitsToken reports whether a token may be signed. What Zoom signs of a request has colons:
-// a token without one makes a signature that no request has.
+// fitsToken reports whether the server may sign this token for Zoom. The text that Zoom signs for a request
+// contains colons, so the HMAC of a token without a colon is never the signature of a request.
 func fitsToken(token string) bool {
 	return token != "" && fitsHeader(token) && !strings.Contains(token, ":")
 }
 
-// zoomToken returns the HMAC of a token with the secret of its request.
+// zoomToken returns the HMAC of a token, made with the secret that its request was signed with.
 func zoomToken(secret []byte, token string) string {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(token))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// handshakeName is the response of a handshake in metrics and log.
+// handshakeName names the response to a handshake in metrics and log.
 const handshakeName = "handshake"
 
 func handshakeText(challenge string) *response {

@@ -11,26 +11,25 @@ import (
 	"oncebus/processor/wire"
 )
 
-// headerIdempotency is the header of draft-ietf-httpapi-idempotency-key-header:
-// a String of RFC 9651, in quotes. Many senders omit the quotes; both spellings
-// are the same key.
+// headerIdempotency is the header of draft-ietf-httpapi-idempotency-key-header. Its value is a String of RFC
+// 9651, in quotes. Many senders omit the quotes; both spellings are the same key.
 const headerIdempotency = "Idempotency-Key"
 
-// idempotencyPattern describes the header in the OpenAPI document. Parameters
-// may also be decimals, strings, byte sequences and the like.
+// idempotencyPattern describes the header in the OpenAPI document. The server also accepts parameters that the
+// pattern does not show: decimals, strings, byte sequences and the like.
 const idempotencyPattern = `^([^"].*|"([\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*"(;[a-z*][a-z0-9_.*-]*(=(-?[0-9]{1,15}|\?[01]|[A-Za-z*][A-Za-z0-9_.-]*))?)*)?$`
 
-// idempotencyString describes the header where a route has idempotency_key.
+// idempotencyString describes the header in the OpenAPI document for a route with idempotency_key.
 const idempotencyString = `^"([\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])+"(;[a-z*][a-z0-9_.*-]*(=(-?[0-9]{1,15}|\?[01]|[A-Za-z*][A-Za-z0-9_.-]*))?)*$`
 
-// Headers of the draft's problems.
+// Further response headers of the draft's problems.
 const (
 	headerLink     = "Link"
 	headerLanguage = "Content-Language"
 )
 
-// draftProblems are the problems of the draft, section 2.7, by the name of the one that a
-// route without idempotency_key has. Titles and details are those of its examples.
+// draftProblems has the problems of section 2.7 of the draft, by the name of the problem that a route without
+// idempotency_key responds with. Titles and details are those of the draft's examples.
 var draftProblems = map[string]struct {
 	problem
 	detail string
@@ -41,8 +40,8 @@ var draftProblems = map[string]struct {
 	problemInProgress.name: {problemKeyOutstanding, "A request with the same Idempotency-Key for the same operation is being processed or is outstanding."},
 }
 
-// asInDraft returns the response of the draft to an answer, if the route keeps to the draft
-// and the draft has one. r is the default.
+// asInDraft returns the draft's response to an answer if the route follows the draft (idempotency_key) and the
+// draft has a response for it. Otherwise it returns the default response r.
 func asInDraft(h *rules.HTTP, a *wire.Answer, r *response) *response {
 	if h.Idempotency == nil || r.problem == nil {
 		return r
@@ -59,18 +58,19 @@ func asInDraft(h *rules.HTTP, a *wire.Answer, r *response) *response {
 	return drafted
 }
 
-// withDocs returns the response for a problem that links to a documentation.
+// withDocs returns the response for a problem of the draft, with links to the documentation that the route
+// names.
 func withDocs(x *rules.Idempotency, p problem, body *problemBody) *response {
 	body.Docs = x.Docs
 	return p.response(body).with(headerLink, "<"+x.Docs+`>; rel="describedby"; type="text/html"`).with(headerLanguage, "en")
 }
 
-// malformedKeyError says why a key of a route that keeps to the draft cannot be read.
+// malformedKeyError says why the server cannot parse the key of a route that follows the draft.
 type malformedKeyError struct{ detail string }
 
 func (e *malformedKeyError) Error() string { return "header " + headerIdempotency + ": " + e.detail }
 
-// invalidHeaders is the response to a request with headers that cannot be read.
+// invalidHeaders returns the response to a request whose headers cannot be parsed.
 func invalidHeaders(h *rules.HTTP, err error) *response {
 	var malformed *malformedKeyError
 	if errors.As(err, &malformed) {
@@ -79,8 +79,8 @@ func invalidHeaders(h *rules.HTTP, err error) *response {
 	return problemInvalid.respond(err.Error())
 }
 
-// readStringKey returns the key of a request to a route that keeps to the draft: a String of
-// RFC 8941 that is not empty; "" for none.
+// readStringKey returns the key of a request to a route that follows the draft, "" for none. The header must be
+// a String of RFC 8941 that is not empty.
 func readStringKey(values []string) (string, error) {
 	if len(values) == 0 {
 		return "", nil
@@ -99,8 +99,7 @@ func readStringKey(values []string) (string, error) {
 	}
 }
 
-// readIdempotencyKey returns the key of a request; "" for none. The error is
-// the problem's detail.
+// readIdempotencyKey returns the key of a request, "" for none. The error is the detail of the problem.
 func readIdempotencyKey(values []string) (string, error) {
 	if len(values) > 1 {
 		return "", fmt.Errorf("header %s: it came %d times, want one", headerIdempotency, len(values))

@@ -10,49 +10,47 @@ import (
 	"oncebus/processor/security"
 )
 
-// secretPrefix begins the variable of every secret, and nextSuffix ends the
-// variable of the one that will replace it.
+// secretPrefix begins the environment variable of every secret; nextSuffix ends the variable of the secret that
+// will replace it.
 const (
 	secretPrefix = "ONCEBUS_INGRESS_SECRET_" //nolint:gosec // the name of a setting, not a secret
 	nextSuffix   = "_NEXT"
 )
 
-// reloadInterval is how often files are read again, at most, while requests or
-// connections need them.
+// reloadInterval is the shortest time between two reads of a file. Files are read again only when a request or
+// a connection needs them.
 const reloadInterval = 2 * time.Second
 
-// Secrets are the settings SECRET_<NAME> and SECRET_<NAME>_NEXT, by the name
-// that follows SECRET_.
+// Secrets has the settings SECRET_<NAME> and SECRET_<NAME>_NEXT, by the part of the name that follows SECRET_.
 type Secrets map[string]SecretSource
 
-// A SecretSource is where a secret comes from: its value, or the path of the
-// file that contains it. Files are read again when they change.
+// A SecretSource is where a secret comes from: either its value, or the path of the file that contains it. The
+// server reads the file again when it changes.
 type SecretSource struct {
 	Value security.Secret
 	Path  string
 }
 
-// keyring is the secrets that are valid for a signature: one, or two during a
-// rotation.
+// keyring has the secrets that are valid for a signature: one secret, or two during a rotation.
 type keyring struct {
 	now     func() time.Time
 	log     *slog.Logger
 	reloads reloadCounters
-	checks  []func([]byte) error // of the signatures that use the secret
-	asked   []string             // paths whose GETs are signed with it
+	checks  []func([]byte) error // one per signature that uses the secret: why that signature must not use it
+	asked   []string             // paths whose GETs are signed with the secret
 
 	current, next *secret
 }
 
-// secret is one setting. Its value is "" where next is absent.
+// secret is one setting. Its value is "" if it is a next secret that does not exist.
 type secret struct {
 	security.Reloaded[string]
 	variable string
 	source   SecretSource
-	optional bool // its file may appear and disappear
+	optional bool // its file may appear and disappear, as the file of a next secret does
 }
 
-// newKeyring prepares the secrets of a name; load reads them.
+// newKeyring prepares the secrets of this name; load reads them.
 func newKeyring(secrets Secrets, name string) *keyring {
 	k := &keyring{now: time.Now}
 	k.current = k.newSecret(secretPrefix+name, secrets[name], false)
@@ -93,7 +91,7 @@ func (k *keyring) load() error {
 	return errors.Join(errs...)
 }
 
-// read returns a secret as it is now, or why it cannot be used.
+// read returns the present value of a secret, or why the secret cannot be used.
 func (k *keyring) read(s *secret) (string, error) {
 	value := string(s.source.Value)
 	if s.source.Path != "" {
@@ -120,7 +118,7 @@ func (k *keyring) read(s *secret) (string, error) {
 	return value, nil
 }
 
-// secrets returns the valid secrets.
+// secrets returns the secrets that are valid now.
 func (k *keyring) secrets() [][]byte {
 	current, _ := k.current.Current()
 	valid := [][]byte{[]byte(current)}

@@ -9,38 +9,38 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// requestLimits bound the in-flight requests and the memory of their bodies: in sum,
-// of one source and of one endpoint, so that neither can occupy what all need.
+// requestLimits bounds the in-flight requests and the memory of their bodies: in total, per source and per
+// endpoint, so that no single source and no single endpoint can occupy what all need.
 //
-// A source may have as much as is free, an endpoint twice as much. So one source
-// alone gets half, one endpoint alone two thirds, and several that flood leave a
-// part free, however many they are. A fixed bound would protect from one only.
+// A source may use as much as is free, an endpoint twice as much as is free. For example, a source that floods
+// the server alone gets half of the total, an endpoint alone gets two thirds, and several sources that flood at
+// once still leave a part free, however many they are. A fixed bound per source would protect against a single
+// source only.
 //
-// A source is the network of a client's address. An endpoint counts a request once
-// its signature is verified, so that senders without the secret cannot use up its
-// part.
+// A source is the network of a client's address (sourceNetwork). An endpoint counts a request only once its
+// signature is verified, so that senders without the secret cannot use up the endpoint's part.
 type requestLimits struct {
 	max       usage
 	sourceMax int64 // in-flight requests of a source; 0: as many as are free
-	endpoints int   // one alone has no bound of its own
+	endpoints int   // how many there are; a single endpoint has no bound of its own
 	bodyBytes prometheus.Gauge
 
 	mu      sync.Mutex
 	idle    *sync.Cond // signalled when no request is in flight
 	total   usage
-	sources map[netip.Addr]*usage // those with in-flight requests
+	sources map[netip.Addr]*usage // the sources with in-flight requests
 }
 
-// usage is what some requests use.
+// usage is what a group of requests uses.
 type usage struct {
 	requests int64
 	bytes    int64 // of bodies
 }
 
-// endpointUsage is the usage of an endpoint's verified requests.
+// endpointUsage is what the verified requests of an endpoint use.
 type endpointUsage struct {
 	usage
-	max int64 // requests; 0: the bound that requestLimits describes
+	max int64 // requests; 0: twice what is free, as requestLimits describes
 }
 
 func newRequestLimits(cfg Config, endpoints int, m *metrics) *requestLimits {
@@ -68,7 +68,7 @@ func (l *requestLimits) waitIdle() {
 	}
 }
 
-// The limits that can reject a request.
+// The limits that can reject a request:
 var (
 	errRequests         = errors.New("requests are at their limit")
 	errSourceRequests   = errors.New("requests of the source are at their limit")
@@ -84,13 +84,12 @@ type reservation struct {
 	source   *usage
 	network  netip.Addr // of the source
 	endpoint *endpointUsage
-	verified bool // the endpoint counts it
+	verified bool // the endpoint counts the request
 	bytes    int64
 }
 
-// reserve counts a request before its body is read, or returns the limit that is
-// reached. signed requests join their endpoint when they are verified, others at
-// once.
+// reserve counts a request before its body is read, or returns the limit that it would exceed. If signed is
+// true, the endpoint counts the request only after verify; otherwise it counts the request at once.
 func (l *requestLimits) reserve(source netip.Addr, endpoint *endpointUsage, signed bool) (*reservation, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +103,7 @@ func (l *requestLimits) reserve(source netip.Addr, endpoint *endpointUsage, sign
 		return nil, errRequests
 	case r.source.requests >= cmp.Or(l.sourceMax, free):
 		return nil, errSourceRequests
-	case l.endpointIsFull(endpoint, free): // for a signed request, too: it would only be rejected after its body was read
+	case l.endpointIsFull(endpoint, free): // also for a signed request: verify would only reject it after its body was read
 		return nil, errEndpointRequests
 	}
 	l.sources[network] = r.source
@@ -112,20 +111,21 @@ func (l *requestLimits) reserve(source netip.Addr, endpoint *endpointUsage, sign
 	return r, nil
 }
 
-// endpointIsFull reports whether an endpoint may have no further request, when free
-// more are possible in sum.
+// endpointIsFull reports whether an endpoint may have no further request while all endpoints together may have
+// free more.
 func (l *requestLimits) endpointIsFull(e *endpointUsage, free int64) bool {
 	return e.max > 0 && e.requests >= e.max || e.max == 0 && l.endpoints > 1 && e.requests >= 2*free
 }
 
-// endpointBytesFull reports whether n more bytes are too many for an endpoint with other requests, when
-// they leave free. Its only request may have all memory: max_body is a promise.
+// endpointBytesFull reports whether n more bytes are too many for an endpoint that has others further requests,
+// if they leave free bytes. The only request of an endpoint may use all memory, because the endpoint promises
+// max_body.
 func (l *requestLimits) endpointBytesFull(e *endpointUsage, n, free, others int64) bool {
 	return l.endpoints > 1 && others > 0 && e.bytes+n > 2*free
 }
 
-// verify makes the endpoint count a request whose signature is right, or returns the
-// limit that is reached.
+// verify makes the endpoint count a request whose signature was verified, or returns the limit that it would
+// exceed.
 func (r *reservation) verify() error {
 	l, e := r.limits, r.endpoint
 	l.mu.Lock()
@@ -144,7 +144,8 @@ func (r *reservation) verify() error {
 	return nil
 }
 
-// grow reserves n more bytes, or returns the limit that is reached. With MaxRequestsPerSource a source has as large a part of the memory.
+// grow reserves n more bytes for the body, or returns the limit that they would exceed. A source for which
+// MaxRequestsPerSource is set may use an equally large part of the memory.
 func (r *reservation) grow(n int64) error {
 	l := r.limits
 	l.mu.Lock()
@@ -163,7 +164,7 @@ func (r *reservation) grow(n int64) error {
 	return nil
 }
 
-// add counts requests and bytes. The caller has locked the limits.
+// add counts requests and bytes for all that have them. The caller holds the lock of the limits.
 func (r *reservation) add(requests, bytes int64) {
 	r.bytes += bytes
 	r.limits.bodyBytes.Add(float64(bytes))
@@ -177,7 +178,7 @@ func (r *reservation) add(requests, bytes int64) {
 	}
 }
 
-// release ends the request.
+// release ends the request and frees what it has reserved.
 func (r *reservation) release() {
 	l := r.limits
 	l.mu.Lock()

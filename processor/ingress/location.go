@@ -13,21 +13,21 @@ import (
 	"oncebus/processor/front"
 )
 
-// A location names an operation without any memory of the ingress: its last element is the
-// operation itself. It is no secret, and no capability. A GET of it is authenticated as a POST
-// is, and tells no more than the same POST again.
+// A location is the URL of an operation. The ingress keeps no table of locations: the last element of the path
+// encodes the operation itself. A location is no secret, and it gives no access: a GET of it is authenticated
+// like a POST, and tells no more than the same POST would when sent again.
 
-// locationVersion is the first byte of an operation in a location.
+// locationVersion is the first byte of the encoded operation.
 const locationVersion = 1
 
-// Flags of an operation in a location.
+// Flags of the encoded operation:
 const (
-	locationRouting  = 1 << iota // the routing is not the digest
-	locationAdjacent             // it has adjacent buckets
+	locationRouting  = 1 << iota // the routing is not the digest, and follows
+	locationAdjacent             // the operation has adjacent buckets
 	locationFlags    = locationAdjacent<<1 - 1
 )
 
-// routeMark is how much of the hash of a route's name a location has.
+// routeMark is how many bytes of the hash of the route's name a location contains.
 const routeMark = 8
 
 func markOf(route *rules.Route) []byte {
@@ -58,7 +58,8 @@ func locationOf(o *front.Operation) string {
 	return o.Route.HTTP.Path + rules.RequestsSuffix + base64.RawURLEncoding.EncodeToString(b)
 }
 
-// operationAt returns the operation of a location among those of some routes; false for none.
+// operationAt decodes the name that ends a location. It returns false if the operation belongs to none of the
+// routes.
 func operationAt(routes []*rules.Route, name string) (front.Operation, bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(name)
 	if err != nil {
@@ -91,8 +92,8 @@ func operationAt(routes []*rules.Route, name string) (front.Operation, bool) {
 	return o, true
 }
 
-// cutLocation returns the path of a route and the name of an operation in the path of a
-// location; false for another path.
+// cutLocation splits the path of a location into the path of its route and the name of its operation. It
+// returns false for a path that is no location.
 func cutLocation(path string) (route, name string, ok bool) {
 	at := strings.LastIndex(path, rules.RequestsSuffix)
 	if at < 0 {

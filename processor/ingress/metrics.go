@@ -8,18 +8,18 @@ import (
 	"oncebus/processor/front"
 )
 
-// Values of the label reason of oncebus_http_refused_total; the others are in
-// limitReasons and signatureReasons.
+// Values of the label reason of oncebus_http_refused_total; limitReasons and signatureReasons have the other
+// values.
 const (
 	reasonRequests = "requests"
 	reasonRate     = "rate"
 	reasonSource   = "rate_per_source"
-	reasonAddress  = "source" // not in allowed_sources
-	reasonQuota    = "quota"  // of a tenant
+	reasonAddress  = "source" // the address is not in allowed_sources
+	reasonQuota    = "quota"  // the tenant is over its quota
 )
 
-// limitReasons are the values of the label, and the problems' details, for the limits
-// of requestLimits and for that of the events that wait for Kafka.
+// limitReasons has the value of the label and the detail of the problem for each limit: those of requestLimits,
+// and the limit of the events that wait for Kafka.
 var limitReasons = []struct {
 	err            error
 	reason, detail string
@@ -54,7 +54,7 @@ const (
 	reloadCertificates = "certificates"
 )
 
-// metrics are the server's series.
+// metrics has the Prometheus metrics of the server.
 type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -102,7 +102,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// prepare creates the series of a route, so that they begin at 0.
+// prepare creates the series of a route, so that each begins at 0 and not at its first increment.
 func (m *metrics) prepare(route string) {
 	m.seconds.WithLabelValues(route)
 	m.verdict.WithLabelValues(route)
@@ -117,7 +117,7 @@ func (m *metrics) prepare(route string) {
 	}
 }
 
-// reloadCounters count the reloads of one kind of file.
+// reloadCounters counts the successful and failed reloads of one kind of file.
 type reloadCounters struct{ ok, bad prometheus.Counter }
 
 func (m *metrics) reloadCounters(what string) reloadCounters {

@@ -29,7 +29,7 @@ type document struct {
 
 type documentInfo struct {
 	Title       string `json:"title"`
-	Version     string `json:"version"` // of the paths and problems, not of the program
+	Version     string `json:"version"` // of the API that the document describes, not of the program
 	Description string `json:"description"`
 }
 
@@ -40,7 +40,7 @@ type components struct {
 	SecuritySchemes map[string]securityScheme  `json:"securitySchemes,omitempty"`
 }
 
-// pathItem is the operations of a path by method, in lower case.
+// pathItem has the operations of a path, by method in lower case.
 type pathItem map[string]*operation
 
 type operation struct {
@@ -100,9 +100,9 @@ Errors are problem details (RFC 9457). Other paths get 404, other methods 405 (c
 Every response but this document has the header Cache-Control: no-store, and every one has X-Content-Type-Options: nosniff, except a 431 over HTTP/2.
 Every response to a well-formed request has X-Request-Id: that of the request, or a random one.`
 
-// OpenAPI returns the OpenAPI 3.1 document, in JSON, of the endpoints of these
-// routes. Equal routes give equal bytes. The responding code supplies the responses
-// (eventSamples), so that document and server cannot differ.
+// OpenAPI returns the OpenAPI 3.1 document of the routes' endpoints as JSON. Equal routes give equal bytes. The
+// responses come from the code that sends them (eventSamples), so that the document and the server cannot
+// differ.
 func OpenAPI(routes *rules.Routes) ([]byte, error) {
 	d := document{
 		OpenAPI: "3.1.0",
@@ -138,7 +138,7 @@ func OpenAPI(routes *rules.Routes) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// add describes the endpoint of some routes, and that of their outcomes.
+// add describes the endpoint with this path and routes, and the endpoint of their outcomes.
 func (d *document) add(path string, routes []*rules.Route, all *rules.Routes) error {
 	h := routes[0].HTTP
 	events := operation{
@@ -196,8 +196,8 @@ func (d *document) add(path string, routes []*rules.Route, all *rules.Routes) er
 	return nil
 }
 
-// carriedParameter describes a header that becomes a record header. It is
-// required if every route requires a key and has no other source for it.
+// carriedParameter describes a header that becomes a record header. The header is required if every route
+// requires a key and can read the key from this header only.
 func carriedParameter(name string, routes []*rules.Route) parameter {
 	p := parameter{Name: name, In: "header", Description: "Becomes a header of the record.", Schema: schema{"type": "string"}}
 	if strings.EqualFold(name, headerIdempotency) && routes[0].HTTP.Idempotency != nil {
@@ -214,8 +214,8 @@ func carriedParameter(name string, routes []*rules.Route) parameter {
 	return p
 }
 
-// sign describes the signature: a security scheme for its header, parameters
-// for the headers that it covers.
+// sign describes the signature of an operation: the header of the signature as a security scheme, the headers
+// that the signature covers as parameters.
 func (d *document) sign(o *operation, name string, s *rules.Signature, window time.Duration) error {
 	v, err := newVerifier(s, window)
 	if err != nil {
@@ -235,7 +235,7 @@ func (d *document) sign(o *operation, name string, s *rules.Signature, window ti
 	}
 	d.Components.SecuritySchemes[name] = scheme
 	o.Security = []map[string][]string{{name: {}}}
-	// A header that also becomes a record header is described once, here.
+	// If a header is also a record header, the document describes it once, here.
 	o.Parameters = slices.DeleteFunc(o.Parameters, func(p parameter) bool {
 		return slices.ContainsFunc(headers, func(h string) bool { return strings.EqualFold(h, p.Name) })
 	})
@@ -341,7 +341,7 @@ func names(routes []*rules.Route) string {
 	return strings.Join(all, " or ")
 }
 
-// describe responds with the document.
+// describe responds with the OpenAPI document.
 func (s *Server) describe(r *http.Request) *response {
 	if !asks(r) {
 		return wrongMethod(allowAsking)
@@ -353,7 +353,8 @@ func (s *Server) describe(r *http.Request) *response {
 	return d.with("Cache-Control", "max-age=300").with("Vary", "Accept-Encoding")
 }
 
-// acceptsGzip reports whether the client reads a response in gzip. A weight of 0 refuses it (RFC 9110, section 12.5.3).
+// acceptsGzip reports whether the client accepts a response in gzip. A weight of 0 means that it does not (RFC
+// 9110, section 12.5.3).
 func acceptsGzip(in http.Header) bool {
 	for coding := range strings.SplitSeq(strings.Join(in.Values("Accept-Encoding"), ","), ",") {
 		name, weight, _ := strings.Cut(strings.ReplaceAll(coding, " ", ""), ";")
@@ -364,7 +365,6 @@ func acceptsGzip(in http.Header) bool {
 	return false
 }
 
-// gzipped returns the bytes in gzip.
 func gzipped(plain []byte) []byte {
 	var b bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // a level that exists

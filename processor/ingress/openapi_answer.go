@@ -14,7 +14,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// operates reports whether an answer is about an operation with a claim.
+// operates reports whether an answer is about an operation that has a claim.
 func operates(a *wire.Answer) bool {
 	switch a.Verdict {
 	case dedup.Unique, dedup.AfterWindow, dedup.InProgress:
@@ -26,8 +26,8 @@ func operates(a *wire.Answer) bool {
 	return false
 }
 
-// operationSamples returns the responses to an answer about an operation, which is complete:
-// at once, and after a wait.
+// operationSamples returns the responses to a complete answer about an operation: the responses that are sent
+// at once, and those after a wait.
 func operationSamples(a *wire.Answer, r *rules.Route) []sample {
 	o := front.Operation{Route: r}
 	var samples []sample
@@ -43,7 +43,7 @@ func operationSamples(a *wire.Answer, r *rules.Route) []sample {
 	return samples
 }
 
-// malformedKey returns the response to an Idempotency-Key that is not as the draft has it.
+// malformedKey returns the response to an Idempotency-Key that does not have the draft's form.
 func malformedKey(h *rules.HTTP) []sample {
 	if h.Idempotency == nil {
 		return nil
@@ -51,7 +51,8 @@ func malformedKey(h *rules.HTTP) []sample {
 	return []sample{{response: invalidHeaders(h, &malformedKeyError{})}}
 }
 
-// withPreference adds the responses to requests with a preference that was applied.
+// withPreference adds, for each response, the form that it has if the server applied a preference of the
+// request.
 func withPreference(samples []sample, h *rules.HTTP) []sample {
 	if h.Answer == nil {
 		return samples
@@ -98,7 +99,7 @@ func lookupSamples(routes []*rules.Route) []sample {
 	return samples
 }
 
-// addFollowers describes how a client follows the outcomes of a path.
+// addFollowers describes how a client follows the outcomes of a path as server-sent events.
 func (d *document) addFollowers(path string, routes []*rules.Route, window time.Duration) error {
 	h := routes[0].HTTP
 	samples := append(authenticated(h), sample{response: problemPosition.respond("")},
@@ -117,7 +118,8 @@ func (d *document) addFollowers(path string, routes []*rules.Route, window time.
 	return nil
 }
 
-// authenticated returns the responses to a GET before it is known what it asks for.
+// authenticated returns the responses with which the server can reject a GET before it looks at what the GET
+// asks for.
 func authenticated(h *rules.HTTP) []sample {
 	samples := append(malformed(), sample{response: busy("")}, sample{response: tooLarge(&bodyRules{})}, sample{response: unauthorized(challenge(&h.Signature))})
 	if h.AllowedSources != nil {
@@ -129,8 +131,8 @@ func authenticated(h *rules.HTTP) []sample {
 	return append(samples, sample{response: errorResponse(front.ErrKafkaUnavailable, h)})
 }
 
-// addLookups describes how a sender asks for the outcome of an operation: by its location,
-// and by the header that is its key.
+// addLookups describes the two ways in which a sender asks for the outcome of an operation: by its location,
+// and by the header that has its key.
 func (d *document) addLookups(path string, routes []*rules.Route, window time.Duration) error {
 	h := routes[0].HTTP
 	byLocation := operation{

@@ -8,7 +8,7 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// describeEvents describes what the routes do with events.
+// describeEvents returns the text that tells what the routes do with events.
 func describeEvents(routes []*rules.Route) string {
 	var b strings.Builder
 	for i, r := range routes {
@@ -31,10 +31,10 @@ func describeEvents(routes []*rules.Route) string {
 	return b.String()
 }
 
-// eventBody describes the body: the fields that the routes read.
+// eventBody describes the body of an event: the fields that the routes read.
 func eventBody(routes []*rules.Route) *requestBody {
 	s := schema{}
-	object := true // every key source reads fields, so that only an object has a key
+	object := true // while every key source reads fields: then only a JSON object has a key
 	for _, r := range routes {
 		if r.Match != nil && r.Match.Header == "" {
 			s.describe(&r.Match.Field, schema{"description": "Selects the route."})
@@ -86,15 +86,15 @@ func structuredEvent() schema {
 	}
 }
 
-// describeAll adds the properties of several fields.
+// describeAll adds several fields with the same description.
 func (s schema) describeAll(fields []rules.Field, description string) {
 	for i := range fields {
 		s.describe(&fields[i], schema{"description": description})
 	}
 }
 
-// describe adds a field to the schema of an object. The description of a path
-// through an array ends at the array.
+// describe adds a field to the schema of an object. If the path of the field goes through an array, the
+// description ends at the array.
 func (s schema) describe(f *rules.Field, meaning schema) {
 	names := f.Path.Names()
 	for i, name := range names {

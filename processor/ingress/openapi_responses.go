@@ -18,17 +18,17 @@ import (
 	"oncebus/processor/wire"
 )
 
-// sample is a possible response of a path, made by the code that responds.
+// sample is a possible response of a path, made by the code that sends such responses.
 type sample struct {
 	*response
-	open  bool // the body may be any
-	any   bool // an executor's, which may choose any other status and content type
-	other bool // an executor's, under a status that other responses have
+	open  bool // the document does not restrict the body
+	any   bool // an executor's response, which may have any status and content type
+	other bool // an executor's response whose status other responses have too
 }
 
-// eventSamples returns the responses to events of routes with one path: each
-// with the verdict alone, and with every optional header. Headers that all
-// samples of a status have are then known to be always present.
+// eventSamples returns the responses to events of routes with the same path: each response once with the
+// verdict alone, and once with every optional header. A header that all samples of a status have is therefore
+// always present.
 func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	h := routes[0].HTTP
 	samples := append(receiveSamples(&h.Signature, &bodyRules{decompress: h.Decompress}), sample{response: problemInvalid.respond("")}, sample{response: problemMediaType.respond("")})
@@ -77,7 +77,7 @@ func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	return withPreference(samples, h)
 }
 
-// verdictSamples returns the responses of a route to the answers of a task.
+// verdictSamples returns the responses of a route to every answer that a task may give.
 func verdictSamples(r *rules.Route) []sample {
 	var samples []sample
 	for _, a := range verdictAnswers(r) {
@@ -95,10 +95,9 @@ func verdictSamples(r *rules.Route) []sample {
 	return samples
 }
 
-// mayMiss reports whether an event may arrive at the path of routes that none of
-// them matches.
+// mayMiss reports whether an event can arrive at this path that none of the path's routes matches.
 func mayMiss(routes []*rules.Route, all *rules.Routes) bool {
-	for _, r := range all.Routes { // in file order: the first route that matches has the event
+	for _, r := range all.Routes { // in the order of the file: an event belongs to the first route that matches
 		switch {
 		case !slices.Contains(r.Topics, routes[0].HTTP.Topic):
 		case !slices.Contains(routes, r):
@@ -110,7 +109,7 @@ func mayMiss(routes []*rules.Route, all *rules.Routes) bool {
 	return true
 }
 
-// verdictAnswers returns the answers of a task that have no outcome.
+// verdictAnswers returns the answers without an outcome that a task may give.
 func verdictAnswers(r *rules.Route) []wire.Answer {
 	answers := []wire.Answer{{Verdict: dedup.Invalid}}
 	if r.HTTP.RequireKey {
@@ -157,8 +156,8 @@ func verdictAnswers(r *rules.Route) []wire.Answer {
 	return answers
 }
 
-// outcomeAnswers returns the answers of a task with an outcome: a stored one, or
-// one that the request waited for.
+// outcomeAnswers returns the answers with an outcome that a task may give: an outcome that was stored, or one
+// that the request waited for.
 func outcomeAnswers(r *rules.Route) []wire.Answer {
 	if r.Mode != rules.ClaimMode || !r.HTTP.Verdict {
 		return nil
@@ -191,7 +190,7 @@ func outcomeAnswers(r *rules.Route) []wire.Answer {
 	return answers
 }
 
-// complete returns an answer with every optional field set.
+// complete returns the answer with every optional field set.
 func complete(a wire.Answer, r *rules.Route) *wire.Answer {
 	a.Key = "key"
 	if r.Mode == rules.ClaimMode && a.Verdict != dedup.MissingKey {
@@ -212,7 +211,7 @@ func outcomeSamples(h *rules.HTTP) []sample {
 	return samples
 }
 
-// handshakeSamples returns the responses to handshakes and to addresses that may not send.
+// handshakeSamples returns the responses to handshakes, and the response to an address that may not send.
 func handshakeSamples(h *rules.HTTP) []sample {
 	var samples []sample
 	if h.AllowedSources != nil {
@@ -231,7 +230,7 @@ func handshakeSamples(h *rules.HTTP) []sample {
 	return samples
 }
 
-// receiveSamples returns the responses that are sent before the body is parsed.
+// receiveSamples returns the responses that the server can send before it parses the body.
 func receiveSamples(s *rules.Signature, b *bodyRules) []sample {
 	samples := malformed()
 	for _, response := range []*response{busy(""), b.encoded(), tooLarge(&bodyRules{}), tooSlow(), incomplete()} {
@@ -246,8 +245,8 @@ func receiveSamples(s *rules.Signature, b *bodyRules) []sample {
 	return samples
 }
 
-// malformed returns the responses before a path is known. For HTTP/2 net/http itself
-// responds to large headers.
+// malformed returns the responses that the server can send before it knows the path. For HTTP/2, net/http
+// itself responds to headers that are too large.
 func malformed() []sample {
 	samples := []sample{{open: true, response: &response{
 		status: http.StatusRequestHeaderFieldsTooLarge, contentType: "text/html; charset=utf-8", name: "headers too large, HTTP/2",
@@ -258,7 +257,7 @@ func malformed() []sample {
 	return samples
 }
 
-// describeSamples describes responses by status.
+// describeSamples describes the responses by status.
 func describeSamples(samples []sample) map[string]*responseObject {
 	byStatus := map[int][]sample{}
 	var outcomes []sample
@@ -283,7 +282,7 @@ func describeSamples(samples []sample) map[string]*responseObject {
 	return described
 }
 
-// describeStatus describes the responses with one status.
+// describeStatus describes all responses that have one status.
 func describeStatus(samples []sample) *responseObject {
 	o := &responseObject{Headers: map[string]reference{}, Content: map[string]mediaType{}}
 	var names, types []string
@@ -324,8 +323,7 @@ func describeStatus(samples []sample) *responseObject {
 
 var outcomeSchema = schema{"$ref": "#/components/schemas/Outcome"}
 
-// bodySchema describes the bodies of the responses with one status and one
-// content type.
+// bodySchema describes the bodies of the responses that share a status and a content type.
 func bodySchema(contentType string, samples []sample) schema {
 	isJSON := contentType == jsonType || contentType == problemJSON
 	var problems []string
@@ -366,12 +364,12 @@ func bodySchema(contentType string, samples []sample) schema {
 	return schema{"anyOf": each}
 }
 
-// reference refers to one of the components.
+// reference refers to one of the document's components.
 type reference struct {
 	Ref string `json:"$ref"`
 }
 
-// always ends the name of a header that all responses with a status have.
+// always ends the component name of a header that all responses with a status have.
 const always = ".always"
 
 func headerReference(name string, required bool) reference {
@@ -381,7 +379,8 @@ func headerReference(name string, required bool) reference {
 	return reference{"#/components/headers/" + name}
 }
 
-// headerComponents returns every header twice: optional and always present.
+// headerComponents returns every header as two components: as an optional header, and as one that is always
+// present.
 func headerComponents() map[string]headerObject {
 	all := map[string]headerObject{}
 	for name, h := range headerMeanings {
@@ -428,7 +427,7 @@ func problemTypes() []string {
 	return types
 }
 
-// problemSchema describes problemBody.
+// problemSchema describes the JSON of problemBody.
 func problemSchema() schema {
 	text := func(meaning string) schema { return schema{"type": "string", "description": meaning} }
 	return schema{

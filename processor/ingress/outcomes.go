@@ -14,24 +14,24 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Request headers of an outcome.
+// Request headers of an outcome:
 const (
 	headerClaimToken   = "Oncebus-Claim-Token"   // the token of the dispatched event
-	headerReplyTo      = "Oncebus-Reply-To"      // of an event without a claim, in place of the token
-	headerOutcome      = "Oncebus-Outcome"       // the kind
-	headerStartID      = "Oncebus-Start-Id"      // names the executor that asks: start and renew
-	headerResultStatus = "Oncebus-Result-Status" // the status of the response to duplicates
-	// headerEmpty with the value true makes an empty body an empty result;
-	// otherwise an empty body is a null result.
+	headerReplyTo      = "Oncebus-Reply-To"      // in place of the token, for an event without a claim
+	headerOutcome      = "Oncebus-Outcome"       // the kind of the outcome
+	headerStartID      = "Oncebus-Start-Id"      // names the executor that asks with start or renew
+	headerResultStatus = "Oncebus-Result-Status" // the status of the response that duplicates get
+	// headerEmpty with the value true makes an empty body an empty result. Without it, an empty body is a null
+	// result.
 	headerEmpty       = "Oncebus-Empty"
-	headerContentType = "Content-Type" // of the result, replayed with it
+	headerContentType = "Content-Type" // of the result, and of its replays
 )
 
-// sendShorterResult is what an executor can do about an outcome that is too
-// large. Without an outcome the operation runs again when its lease ends.
+// sendShorterResult tells an executor what to do about an outcome that is too large: if no outcome arrives, the
+// operation runs again when its lease ends.
 const sendShorterResult = "send the outcome with a shorter result, or without one"
 
-// takeOutcome responds to a request with an outcome. What the head decides comes first.
+// takeOutcome responds to a request with an outcome. It first makes all checks for which the head suffices.
 func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request, e *outcomeEndpoint) *response {
 	if r.Method != http.MethodPost {
 		return wrongMethod(http.MethodPost)
@@ -42,7 +42,7 @@ func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request
 	return s.admit(w, s.outcomes, &e.body, rq, e.body.auth.keys == nil, func() *response { return s.receiveOutcome(w, r, rq, e) })
 }
 
-// receiveOutcome produces an outcome and responds.
+// receiveOutcome reads an outcome, produces it to Kafka and responds.
 func (s *Server) receiveOutcome(w http.ResponseWriter, r *http.Request, rq *request, e *outcomeEndpoint) *response {
 	body, rejected := s.receive(w, r, rq, &e.body)
 	if rejected != nil {
@@ -63,7 +63,7 @@ func (s *Server) receiveOutcome(w http.ResponseWriter, r *http.Request, rq *requ
 	token := []byte(r.Header.Get(headerClaimToken))
 	var answer wire.Answer
 	for _, route := range e.routes {
-		// The token names the namespace; a route accepts only its own.
+		// The token tells its namespace, and every route rejects the tokens of other namespaces.
 		switch {
 		case len(token) == 0:
 			err = s.front.SubmitUnclaimed(ctx, route, []byte(r.Header.Get(headerReplyTo)), kind, body, headers)
@@ -90,7 +90,7 @@ func (s *Server) receiveOutcome(w http.ResponseWriter, r *http.Request, rq *requ
 	return s.respondToError(r, rq, err, e.http)
 }
 
-// respondToQuestion returns the response to a start or renewal.
+// respondToQuestion returns the response to an executor that asks with start or renew.
 func respondToQuestion(a *wire.Answer) *response {
 	if !a.Granted {
 		return problemSuperseded.response(&problemBody{Detail: a.Reason, Key: a.Key, Attempt: a.Attempt, StartedBy: a.StartedBy})
@@ -98,9 +98,8 @@ func respondToQuestion(a *wire.Answer) *response {
 	return &response{status: http.StatusOK, name: wire.AnswerGranted, contentType: jsonType, body: []byte(`{"answer":"granted"}`)}
 }
 
-// readOutcomeHeaders reads the headers of an outcome. It refuses what is
-// ambiguous or could not be replayed unchanged: only now can the executor
-// correct it.
+// readOutcomeHeaders parses the headers of an outcome. It refuses headers that are ambiguous, or that could not
+// be replayed unchanged to a duplicate: this is the last moment at which the executor can correct them.
 func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, error) {
 	for _, name := range []string{headerClaimToken, headerReplyTo, headerOutcome, headerStartID, headerResultStatus, headerEmpty, headerContentType} {
 		if n := len(in.Values(name)); n > 1 {
@@ -130,16 +129,16 @@ func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, erro
 	return kind, headers, nil
 }
 
-// isMediaType reports whether a response can have text as its content type.
+// isMediaType reports whether text can be the content type of a response.
 func isMediaType(text string) bool {
 	kind, _, err := mime.ParseMediaType(text)
 	return err == nil && strings.Contains(kind, "/") && fitsHeader(text)
 }
 
-// The statuses that an executor may choose.
+// The range of the statuses that an executor may choose.
 const statusMin, statusMax = 200, 599
 
-// parseStatus reads the status of a final response.
+// parseStatus parses the status of a final response.
 func parseStatus(text string) (int, error) {
 	status, err := strconv.Atoi(text)
 	if err != nil || len(text) != 3 || status < statusMin || status > statusMax {

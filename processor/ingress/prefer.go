@@ -13,15 +13,15 @@ const (
 	headerApplied = "Preference-Applied"
 )
 
-// preference is what a sender prefers of a response that may take long.
+// preference is what a sender prefers about a response that may take long (RFC 7240).
 type preference struct {
 	async   bool // respond-async
 	hasWait bool
 	wait    time.Duration
 }
 
-// readPreference reads the preferences of RFC 7240 that have a meaning here. Of a repeated one
-// the first counts, and one that cannot be read counts as absent, as the RFC has it.
+// readPreference parses the preferences of RFC 7240 that have a meaning here. If a preference is repeated, the
+// first counts; a preference that cannot be parsed counts as absent. Both are rules of the RFC.
 func readPreference(in http.Header) preference {
 	p := preference{}
 	sawWait := false
@@ -42,7 +42,7 @@ func readPreference(in http.Header) preference {
 	return p
 }
 
-// splitOutside splits text at a separator that is not in a quoted string.
+// splitOutside splits text at every separator that is not inside a quoted string.
 func splitOutside(text string, separator byte) []string {
 	var parts []string
 	begin, quoted := 0, false
@@ -59,8 +59,8 @@ func splitOutside(text string, separator byte) []string {
 	return append(parts, text[begin:])
 }
 
-// within returns how long a request waits for its outcome, of at most most, and the value of
-// Preference-Applied; "" for none.
+// within returns how long a request waits for its outcome, at most most, and the value of the header
+// Preference-Applied; "" if the server applies no preference.
 func (p preference) within(most time.Duration) (wait time.Duration, applied string) {
 	switch {
 	case p.hasWait:

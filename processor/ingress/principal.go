@@ -11,14 +11,15 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// needsPrincipal reports whether the tenant of a route of the endpoint is its principal.
+// needsPrincipal reports whether a route of the endpoint takes its tenant from the authenticated sender
+// (principal).
 func (e *endpoint) needsPrincipal() bool {
 	return slices.ContainsFunc(e.routes, func(r *rules.Route) bool { return r.Tenant != nil && r.Tenant.Kind == rules.TenantPrincipal })
 }
 
-// appendPrincipal appends the authenticated name of the sender of a request, whose signature
-// was verified, if a route of the endpoint needs it. A request header of that name is not
-// carried, so this one is the only one.
+// appendPrincipal appends a record header with the authenticated name of the sender if a route of the endpoint
+// needs it. The caller has verified the signature. The server carries no request header with this name into the
+// record, so a sender cannot claim another name.
 func (e *endpoint) appendPrincipal(headers []dedup.Header, r *http.Request) []dedup.Header {
 	if !e.needsPrincipal() {
 		return headers
@@ -33,8 +34,7 @@ func (e *endpoint) appendPrincipal(headers []dedup.Header, r *http.Request) []de
 	return append(headers, dedup.Header{Key: rules.PrincipalHeader, Value: []byte(name)})
 }
 
-// certificateOf returns the verified client certificate of a request's connection; false for a
-// connection without one.
+// certificateOf returns the verified client certificate of the connection; false if the client sent none.
 func certificateOf(r *http.Request) (*x509.Certificate, bool) {
 	c, ok := r.Context().Value(connectionKey{}).(*connection)
 	if !ok {
@@ -51,8 +51,8 @@ func certificateOf(r *http.Request) (*x509.Certificate, bool) {
 	return state.VerifiedChains[0][0], true
 }
 
-// nameOf returns the name that a client certificate proves: the common name, or else the first
-// URI or DNS name; "" for none.
+// nameOf returns the name that a client certificate proves: its common name, or else its first URI, or else its
+// first DNS name; "" if it has none of them.
 func nameOf(c *x509.Certificate) string {
 	name := c.Subject.CommonName
 	if len(c.URIs) > 0 {

@@ -9,8 +9,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// allowTenant is rateLimiter.allow for a tenant of a route, before its event is produced. It also returns the tenant's quota.
-// This server lets the whole quota pass, because it knows of no other one. The tasks decide about what several servers let pass.
+// allowTenant checks the rate of a tenant of a route before its event is produced. It returns how long the
+// sender has to wait, 0 if not at all, and the tenant's quota. Every server lets the tenant's whole quota pass,
+// because it knows of no other server; the tasks then decide on the sum of what all servers let pass.
 func (e *endpoint) allowTenant(route *rules.Route, tenant string, now time.Time) (wait time.Duration, quota rules.TenantQuota) {
 	if route.Quota == nil || tenant == "" {
 		return 0, quota
@@ -23,7 +24,7 @@ func (e *endpoint) allowTenant(route *rules.Route, tenant string, now time.Time)
 	return e.tenants.allow([2]string{route.Name, tenant}, rules.Rate{PerSecond: quota.EventsPerSecond, Burst: burst}, now), quota
 }
 
-// overQuota returns the response to an event whose tenant is over its rate; nil if it is not.
+// overQuota returns the response to an event whose tenant is over its rate, and nil for every other event.
 func (s *Server) overQuota(rq *request, e *endpoint, route *rules.Route, derived *rules.Derived) *response {
 	wait, quota := e.allowTenant(route, derived.Tenant, rq.received)
 	if wait == 0 {

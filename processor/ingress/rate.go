@@ -13,16 +13,17 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// limitersMax bounds the sources whose rate an endpoint tracks, and the tenants of a route, some 200 bytes
-// each. The least recently seen one is dropped and gets its full burst again if
-// it returns: with so many the endpoint's own rate is the limit, and the tasks have a tenant's quota too.
+// limitersMax bounds how many sources an endpoint tracks, and how many tenants; each needs some 200 bytes.
+// Beyond the bound the server forgets the source or tenant that it has not seen for longest, which gets its
+// full burst again when it returns. With so many sources the endpoint's own rate is the effective limit, and
+// the tasks check the quota of a tenant too.
 const limitersMax = 16_384
 
-// rateLimiter is a token bucket; nil does not limit.
+// rateLimiter is a token bucket. A nil rateLimiter does not limit.
 type rateLimiter struct {
 	bucket *rate.Limiter
 	mu     sync.Mutex
-	now    time.Time // the latest; a bucket whose time goes back is refilled twice
+	now    time.Time // the latest time seen: the bucket would refill twice for a period if its clock went back
 }
 
 func newRateLimiter(r rules.Rate) *rateLimiter {
@@ -32,8 +33,8 @@ func newRateLimiter(r rules.Rate) *rateLimiter {
 	return &rateLimiter{bucket: rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst)}
 }
 
-// allow takes a token and returns 0, or returns the time until there is one. A
-// rejected request reserves no token; else rejections use up the rate.
+// allow takes a token and returns 0; if there is no token, it returns how long to wait for one. A rejected
+// request reserves no token: otherwise rejected requests would use up the rate.
 func (l *rateLimiter) allow(now time.Time) time.Duration {
 	if l == nil {
 		return 0
@@ -51,9 +52,9 @@ func (l *rateLimiter) allow(now time.Time) time.Duration {
 	return max(time.Nanosecond, time.Duration(wait*float64(time.Second)))
 }
 
-// rateLimiters limit the rate of each source, or of each tenant.
+// rateLimiters limits the rate of each source, or of each tenant, separately.
 type rateLimiters[K comparable] struct {
-	mu sync.Mutex // so that concurrent first requests of a key share one limiter
+	mu sync.Mutex // makes concurrent first requests of a key share a limiter
 	by *lru.Cache[K, *rateLimiter]
 }
 
@@ -65,7 +66,8 @@ func newRateLimiters[K comparable]() *rateLimiters[K] {
 	return &rateLimiters[K]{by: by}
 }
 
-// allow is rateLimiter.allow for one key, whose rate is r.
+// allow takes a token of the limiter of this key, as rateLimiter.allow does. r is the rate of a key that has no
+// limiter yet.
 func (s *rateLimiters[K]) allow(key K, r rules.Rate, now time.Time) time.Duration {
 	if r == (rules.Rate{}) {
 		return 0
@@ -90,8 +92,8 @@ func (s sourceLimiters) allow(source netip.Addr, now time.Time) time.Duration {
 	return s.by.allow(sourceNetwork(source), s.rate, now)
 }
 
-// retryAfter returns the value of the header Retry-After: whole seconds, at
-// least one.
+// retryAfter returns the value of the header Retry-After for a wait, rounded up to whole seconds and at least
+// 1.
 func retryAfter(wait time.Duration) string {
 	return strconv.Itoa(max(1, int(math.Ceil(min(wait.Seconds(), timeoutMax.Seconds())))))
 }

@@ -16,25 +16,25 @@ const (
 	problemJSON = "application/problem+json"
 )
 
-// retrySoon is the Retry-After of states that last for moments.
+// retrySoon is the Retry-After of states that end within moments.
 const retrySoon = time.Second
 
-// response is a response before it is written.
+// response is an HTTP response that is not written yet.
 type response struct {
 	status       int
-	name         string   // in metrics and log
-	problem      *problem // nil for other responses
+	name         string   // names the response in metrics and log
+	problem      *problem // nil for a response that is no problem
 	contentType  string
 	body         []byte
 	header       http.Header // further headers
-	disconnected bool        // write sends nothing; a flag, because an executor may choose status 499 too
+	disconnected bool        // write sends nothing; this is a flag because an executor may choose status 499 too
 	streamed     bool        // the body was written already
 	route        string
 	verdict      string // for the log; "" for none
-	reason       string // of a rejection, for the log
+	reason       string // why the request was rejected, for the log
 }
 
-// with sets a header.
+// with sets a header and returns the response.
 func (r *response) with(name, value string) *response {
 	if r.header == nil {
 		r.header = http.Header{}
@@ -43,38 +43,37 @@ func (r *response) with(name, value string) *response {
 	return r
 }
 
-// accepted is the response to an event that was forwarded.
+// accepted returns the response to an event that was forwarded.
 func accepted(name string) *response {
 	return &response{status: http.StatusAccepted, name: name, contentType: jsonType, body: []byte(`{"status":"accepted"}`)}
 }
 
-// forwardedUnchecked is the response to an event that was forwarded although it was not
-// looked up, or not stored. If it is sent again, it is forwarded again.
+// forwardedUnchecked returns the response to an event that was forwarded although its key was not looked up, or
+// not stored. If the sender sends the event again, it is forwarded again.
 func forwardedUnchecked(name string) *response {
 	return &response{status: http.StatusAccepted, name: name, contentType: jsonType, body: []byte(`{"status":"accepted","type":"/responses/forwarded-unchecked"}`)}
 }
 
-// keptUnchecked is the response to an event that is on the disk of this process until Kafka is
-// back. It has no verdict yet. If it is sent again, it is a duplicate.
+// keptUnchecked returns the response to an event that waits on the disk of this process until Kafka is
+// available again. The event has no verdict yet. If the sender sends it again, it is a duplicate.
 func keptUnchecked() *response {
 	return &response{status: http.StatusAccepted, name: "kept", contentType: jsonType, body: []byte(`{"status":"accepted","type":"/responses/kept-unchecked"}`)}
 }
 
-// configured is a response from the routes file.
+// configured returns a response that the routes file defines.
 func configured(name string, r rules.Response) *response {
 	return &response{status: r.Status, name: name, contentType: r.ContentType, body: []byte(r.Body)}
 }
 
-// statusDisconnected is the status in log and metrics of a client that
-// disconnected.
+// statusDisconnected stands in log and metrics for a client that disconnected before its response.
 const statusDisconnected = 499
 
-// disconnected makes ServeHTTP close the connection without a response.
+// disconnected returns the response that makes ServeHTTP close the connection without sending anything.
 func disconnected() *response {
 	return &response{status: statusDisconnected, name: "disconnected", disconnected: true}
 }
 
-// The responses to requests that never become events.
+// The responses to requests that never become events:
 
 func wrongMethod(allow string) *response { return problemMethod.respond("").with("Allow", allow) }
 
@@ -93,7 +92,7 @@ func (b *bodyRules) encoded() *response {
 	return problemEncoding.respond("send the body without a Content-Encoding").with("Accept-Encoding", "identity")
 }
 
-// overTopicLimit is why a body within its own limit can be too large.
+// overTopicLimit says why the record is too large although its body is within max_body.
 const overTopicLimit = "with its headers the record exceeds the topic's max.message.bytes"
 
 func tooLarge(rules *bodyRules) *response {
@@ -114,10 +113,10 @@ func unauthorized(challenge string) *response {
 	return problemUnauthorized.respond("").with("WWW-Authenticate", challenge)
 }
 
-// Header values of every response; nothing modifies these slices.
+// Header values that every response shares; no code may modify these slices.
 var noStore, noSniff = []string{"no-store"}, []string{"nosniff"}
 
-// write sends a response.
+// write sends the response.
 func (r *response) write(w http.ResponseWriter) {
 	h := w.Header()
 	h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
@@ -136,13 +135,13 @@ func (r *response) write(w http.ResponseWriter) {
 	h.Set("Content-Length", strconv.Itoa(len(r.body)))
 	w.WriteHeader(r.status)
 	// An error means that the client disconnected.
-	_, _ = w.Write(r.body) // nosniff keeps browsers from rendering it; an outcome is its executor's
+	_, _ = w.Write(r.body) // nosniff keeps browsers from rendering the body; that of an outcome comes from its executor
 }
 
 func (r *response) statusText() string { return strconv.Itoa(r.status) }
 
-// implicit returns the bytes of a response that is written without net/http, which
-// then closes the connection.
+// implicit returns the bytes of a response that connection writes in place of one of net/http. net/http closes
+// the connection after it.
 func (r *response) implicit() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", r.status, http.StatusText(r.status))

@@ -16,7 +16,7 @@ import (
 	"oncebus/processor/security"
 )
 
-// Server receives requests.
+// Server is the HTTP server that receives events and outcomes.
 type Server struct {
 	cfg       Config
 	front     *front.IngressClient
@@ -25,11 +25,11 @@ type Server struct {
 	endpoints *endpoints
 	trusted   []netip.Prefix
 	metrics   *metrics
-	openAPI   struct{ plain, compressed []byte } // of Config.OpenAPI
+	openAPI   struct{ plain, compressed []byte } // used if Config.OpenAPI is set
 
-	// Outcomes have limits of their own: duplicates that wait for an outcome
-	// must not block it. So have senders who ask for one: those who wait must not block them.
-	// Followers have some too, because they stay.
+	// Outcomes have limits of their own, because duplicates that wait for an outcome must not block that
+	// outcome. Senders who ask for an outcome have limits of their own too: senders who wait must not block
+	// them. Followers have their own limits, because they stay connected.
 	events, outcomes, lookups, followers *requestLimits
 	stopping                             context.Context //nolint:containedctx // of the server: done when Serve ends followers
 	stop                                 context.CancelFunc
@@ -38,8 +38,8 @@ type Server struct {
 	handler      http.Handler                 // the server itself, possibly wrapped
 }
 
-// New checks settings and routes and prepares a server. It opens no listener. front
-// submits the events and must run until Serve has returned.
+// New checks the settings and routes and prepares a server. It opens no listener. front submits the events to
+// Kafka and must run until Serve has returned.
 func New(cfg Config, routes *rules.Routes, front *front.IngressClient, registry prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	if err := errors.Join(cfg.Validate(), cfg.ValidateRoutes(routes)); err != nil {
 		return nil, err
@@ -84,21 +84,21 @@ func New(cfg Config, routes *rules.Routes, front *front.IngressClient, registry 
 	return s, nil
 }
 
-// Around wraps the server's handler. The wrapper sees the requests and responses that
-// a client sees. Call it before Serve.
+// Around wraps the server's handler. The wrapper sees requests and responses as the client sees them. Call it
+// before Serve.
 func (s *Server) Around(around func(http.Handler) http.Handler) { s.handler = around(s.handler) }
 
-// lastResponses is how long the responses may take that are sent because
-// Config.Drain is over.
+// lastResponses bounds the time to send the responses to the requests that Serve ends when Config.Drain is
+// over.
 const lastResponses = time.Second
 
-// errDrained ends in-flight requests when Config.Drain is over.
+// errDrained ends the requests that are in flight when Config.Drain is over.
 var errDrained = errors.New("the server stops")
 
-// Serve serves on listener until ctx is done. Then it accepts no new request
-// and gives the in-flight ones Config.Drain to complete; those that still wait
-// get a 503 or 504. It returns nil after that, and an error only if the
-// listener failed before. Serve can be called once.
+// Serve serves on listener until ctx is done. Then it accepts no new request and gives the in-flight requests
+// Config.Drain to complete; requests that still wait after that get a 503 or 504. Serve returns nil once all
+// requests have ended. It returns an error only if the listener failed before ctx was done. Serve can be called
+// only once.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	base, cancelRequests := context.WithCancelCause(context.Background())
 	defer cancelRequests(nil)
@@ -157,7 +157,7 @@ func (s *Server) httpServer(base context.Context) *http.Server {
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler: s.handler,
-		// Otherwise net/http responds to OPTIONS * itself.
+		// Without this, net/http would respond to OPTIONS * itself.
 		DisableGeneralOptionsHandler: true,
 
 		Protocols:         protocols,
@@ -165,8 +165,8 @@ func (s *Server) httpServer(base context.Context) *http.Server {
 		ReadTimeout:       s.cfg.ReadTimeout,
 		WriteTimeout:      s.cfg.WriteTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
-		// Above the limit of ServeHTTP, so that a problem is the response: what net/http
-		// refuses itself gets HTML over HTTP/2.
+		// This is above the limit that ServeHTTP checks, so that most requests over the limit get a problem: a
+		// request that net/http itself refuses gets an HTML page over HTTP/2.
 		MaxHeaderBytes: 2 * s.cfg.MaxHeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 		BaseContext:    func(net.Listener) context.Context { return base },

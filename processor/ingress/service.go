@@ -14,18 +14,17 @@ import (
 	"oncebus/processor/front"
 )
 
-// Service is a Server with its listener and the ingress client that produces its
-// events.
+// Service is a Server together with its listener and with the ingress client that produces its events.
 type Service struct {
 	addr     string
-	keep     int // bytes
+	keep     int // Config.KeepBytes
 	front    *front.IngressClient
 	server   *Server
 	listener net.Listener // nil before Listen
 }
 
-// NewService checks settings and routes and prepares a service. It opens no listener
-// and connects to nothing. app has the settings of the ingress client.
+// NewService checks the settings and routes and prepares a service. It opens no listener and connects to
+// nothing. app has the settings of the ingress client.
 func NewService(
 	cfg Config, app app.Config, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger,
 ) (*Service, error) {
@@ -40,11 +39,11 @@ func NewService(
 	return &Service{addr: cfg.Addr, keep: cfg.KeepBytes, front: front, server: server}, nil
 }
 
-// Around is Server.Around. Call it before Run.
+// Around wraps the server's handler, see Server.Around. Call it before Run.
 func (s *Service) Around(around func(http.Handler) http.Handler) { s.server.Around(around) }
 
-// KeepIn opens the file of the events that wait for Kafka, below the directory of the process's state.
-// Call it before Run.
+// KeepIn opens the file for the events that wait for Kafka, below the state directory of the process. Call it
+// before Run.
 func (s *Service) KeepIn(stateDir string) error { return s.front.KeepIn(stateDir, s.keep) }
 
 // Listen opens the listener at Config.Addr. Call it before Run.
@@ -60,8 +59,9 @@ func (s *Service) Addr() net.Addr { return s.listener.Addr() }
 // Close closes the listener of a service that did not run; Run closes it too.
 func (s *Service) Close() error { return s.listener.Close() }
 
-// Ready returns nil when the service accepts events, else the reason why not. One that keeps events
-// while Kafka is unavailable stays ready: a load balancer would send it none.
+// Ready returns nil if the service accepts events, and otherwise the reason why it does not. A service that
+// keeps events on disk stays ready while Kafka is unavailable: otherwise a load balancer would send it no
+// events to keep.
 func (s *Service) Ready() error {
 	if s.front.Keeps() {
 		return nil
@@ -69,10 +69,10 @@ func (s *Service) Ready() error {
 	return s.front.Ready()
 }
 
-// ServiceState is what a service shows at /state.
+// ServiceState is the state of a service as /state shows it.
 type ServiceState struct {
 	Ready    bool   `json:"ready"`
-	Why      string `json:"why,omitempty"` // it is not ready
+	Why      string `json:"why,omitempty"` // why the service is not ready
 	Requests int    `json:"requests"`      // in flight
 	// Kept are the events that wait on disk until Kafka is back; nil where no route keeps any.
 	Kept *front.Kept `json:"kept,omitempty"`
@@ -89,8 +89,8 @@ func (s *Service) State() ServiceState {
 	return state
 }
 
-// Run serves until ctx is done and every request in flight has its response. The
-// ingress client ends last, because it delivers the verdicts those requests wait for.
+// Run serves until ctx is done and every in-flight request has its response. It stops the ingress client last,
+// because the client delivers the verdicts that those requests wait for.
 func (s *Service) Run(ctx context.Context) error {
 	serving, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// sourceOf returns the address of the sender: the peer, or the address that a
-// trusted proxy reports. Each proxy appends to X-Forwarded-For, so the list is
-// read from its end, for as long as the address that appended is trusted. Empty
-// elements of a list count for nothing (RFC 9110, section 5.6.1).
+// sourceOf returns the address of the sender: the address of the peer, or the address that a trusted proxy
+// reports. Each proxy appends an address to X-Forwarded-For, so sourceOf reads the list from its end, for as
+// long as it trusts the address that appended the element. It skips empty elements (RFC 9110, section 5.6.1).
 func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	source := peerOf(r.RemoteAddr)
 	if !source.IsValid() {
@@ -34,7 +33,7 @@ func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	return source
 }
 
-// peerOf returns the address of a connection's peer; the zero Addr if it is not TCP.
+// peerOf returns the address of a connection's peer; the zero Addr if the connection is not TCP.
 func peerOf(remote string) netip.Addr {
 	peer, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -43,7 +42,7 @@ func peerOf(remote string) netip.Addr {
 	return peer.Addr().Unmap().WithZone("")
 }
 
-// parseForwarded reads an address, with or without a port, of IPv6 also in brackets.
+// parseForwarded parses an address with or without a port; an IPv6 address may be in brackets.
 func parseForwarded(text string) (netip.Addr, bool) {
 	if withPort, err := netip.ParseAddrPort(text); err == nil {
 		return withPort.Addr(), true
@@ -55,13 +54,13 @@ func parseForwarded(text string) (netip.Addr, bool) {
 	return addr, err == nil
 }
 
-// contain reports whether one of the networks has the address.
+// contain reports whether one of the networks contains the address.
 func contain(networks []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(network netip.Prefix) bool { return network.Contains(addr) })
 }
 
-// sourceNetwork returns the network that counts as one source: an IPv4 address, or
-// the 64 bits that an IPv6 network gives to one customer.
+// sourceNetwork returns the network that counts as one source. For IPv4 it is the address itself; for IPv6 it
+// is the /64 network, because that is what a provider gives to one customer.
 func sourceNetwork(source netip.Addr) netip.Addr {
 	if source.Is6() && !source.Is4In6() {
 		if prefix, err := source.Prefix(64); err == nil {

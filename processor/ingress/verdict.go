@@ -17,20 +17,20 @@ import (
 const (
 	headerVerdict      = "Oncebus-Verdict"
 	headerKey          = "Oncebus-Key"
-	headerClaimStatus  = "Oncebus-Claim-Status" // of the claim, or the kind of the outcome; claim mode only
-	headerAttempt      = "Oncebus-Attempt"      // claim mode only
+	headerClaimStatus  = "Oncebus-Claim-Status" // of the claim, or the kind of its outcome; only in claim mode
+	headerAttempt      = "Oncebus-Attempt"      // only in claim mode
 	headerFirstRequest = "Oncebus-First-Request"
 	headerReplayed     = "Idempotent-Replayed"
 )
 
-// Record headers of an outcome that become parts of the response.
+// Record headers of an outcome that become parts of the response:
 const (
 	recordStatus      = "http-status"
 	recordContentType = "content-type"
 )
 
-// retryLimited is the Retry-After of a route with its maximum of keys. Keys
-// expire in event time, so the true time is unknown.
+// retryLimited is the Retry-After when a route has its maximum of keys. Keys expire in event time, so the
+// server cannot know the real time to wait.
 const retryLimited = time.Minute
 
 // respondToVerdict returns the response to an event with a verdict.
@@ -44,7 +44,7 @@ func respondToVerdict(route *rules.Route, a *wire.Answer) *response {
 	return identify(r, route, a)
 }
 
-// identify adds the headers of a response with a verdict.
+// identify adds the headers that every response with a verdict has.
 func identify(r *response, route *rules.Route, a *wire.Answer) *response {
 	r.route, r.verdict = route.Name, a.Verdict.String()
 	r.with(headerVerdict, r.verdict)
@@ -63,8 +63,8 @@ func identify(r *response, route *rules.Route, a *wire.Answer) *response {
 	return r
 }
 
-// routeResponse returns the routes file's response to a verdict, else the
-// default. An error status without a body in the file gets the problem's.
+// routeResponse returns the response that the routes file has for a verdict, or else the default response. If
+// the file has an error status without a body, the body is that of the default problem.
 func routeResponse(route *rules.Route, a *wire.Answer) *response {
 	r := asInDraft(route.HTTP, a, defaultResponse(a))
 	if own, ok := route.HTTP.Responses[a.Verdict]; ok {
@@ -83,9 +83,8 @@ func routeResponse(route *rules.Route, a *wire.Answer) *response {
 	return r
 }
 
-// defaultResponse returns the response to a verdict for which the routes file
-// has none. The switch has no default, so that the linter `exhaustive` finds a
-// verdict without a response.
+// defaultResponse returns the response to a verdict for which the routes file has no response. The switch has
+// no default case, so that the linter `exhaustive` reports a verdict without a response.
 func defaultResponse(a *wire.Answer) *response {
 	switch a.Verdict {
 	case dedup.Unique, dedup.AfterWindow:
@@ -104,7 +103,7 @@ func defaultResponse(a *wire.Answer) *response {
 			return problemTooLarge.respondTo(a, a.Reason)
 		}
 		return problemInvalid.respondTo(a, a.Reason)
-	case dedup.Replayed: // without its outcome: too long for the verdict record
+	case dedup.Replayed: // the outcome is missing: it is too long for the verdict record
 		return problemOmitted.respondTo(a, a.Reason)
 	case dedup.Late:
 		return unlessForwarded(a, problemLate.respondTo(a, a.Reason))
@@ -119,7 +118,7 @@ func defaultResponse(a *wire.Answer) *response {
 		}
 		return unlessForwarded(a, problemLimited.respondTo(a, a.Reason).with("Retry-After", retryAfter(retryLimited)))
 	case dedup.Collision:
-		if a.Forwarded && a.Attempt > 0 { // in claim mode it has a claim of its own
+		if a.Forwarded && a.Attempt > 0 { // in claim mode the event has a claim of its own
 			return accepted(a.Verdict.String())
 		}
 		return unlessForwarded(a, problemCollision.respondTo(a, a.Reason))
@@ -127,7 +126,7 @@ func defaultResponse(a *wire.Answer) *response {
 	panic(fmt.Sprintf("no response for verdict %d", a.Verdict))
 }
 
-// unlessForwarded returns r, or a 202 if the route's policy forwarded the event unchecked.
+// unlessForwarded returns r, or a 202 if the route's policy has forwarded the event unchecked.
 func unlessForwarded(a *wire.Answer, r *response) *response {
 	if a.Forwarded {
 		return forwardedUnchecked(a.Verdict.String())
@@ -135,15 +134,15 @@ func unlessForwarded(a *wire.Answer, r *response) *response {
 	return r
 }
 
-// outcomeResponse returns the executor's response, byte for byte, or the problem for
-// an outcome without one.
+// outcomeResponse returns the executor's response, byte for byte. For an outcome that has no response, it
+// returns the problem.
 func outcomeResponse(a *wire.Answer) *response {
 	r := outcomeProblem(a)
 	if r == nil {
 		r = resultResponse(a)
 	}
 	r.name = a.Status
-	// Other outcomes free the key, so nothing of them is stored.
+	// All other outcomes free the key, so nothing of them is stored and nothing can be replayed.
 	if a.Verdict == dedup.Replayed && a.Status == dedup.OutcomeCompleted.String() {
 		r.with(headerReplayed, "true")
 	}
@@ -152,14 +151,14 @@ func outcomeResponse(a *wire.Answer) *response {
 
 const keyIsFree = "the key is free: the request can be retried"
 
-// outcomeProblem returns the problem for an outcome that has no response of its
-// own; nil if it has one.
+// outcomeProblem returns the problem for an outcome that has no response of the executor; nil if it has a
+// response.
 func outcomeProblem(a *wire.Answer) *response {
 	if a.Omitted {
 		return problemOmitted.respondTo(a, a.Reason)
 	}
 	if _, chosen := outcomeStatus(a.Headers); chosen {
-		return nil // also of a failed outcome: the executor wrote it for the sender
+		return nil // also for a failed outcome: the executor wrote this response for the sender
 	}
 	if a.Status == dedup.StatusForwarded {
 		return problemForwarded.respondTo(a, a.Reason)
@@ -175,16 +174,16 @@ func outcomeProblem(a *wire.Answer) *response {
 			detail = text + "; " + keyIsFree
 		}
 		return problemFailed.respondTo(a, detail).with("Retry-After", retryAfter(retrySoon))
-	case dedup.OutcomeForget, dedup.OutcomeSubmitted, dedup.OutcomeStart, dedup.OutcomeRenew: // the last three never end a wait
+	case dedup.OutcomeForget, dedup.OutcomeSubmitted, dedup.OutcomeStart, dedup.OutcomeRenew: // the last three kinds never end a wait
 	}
 	return problemErased.respondTo(a, keyIsFree).with("Retry-After", retryAfter(retrySoon))
 }
 
-// errorTextMax bounds the executor's text in a problem.
+// errorTextMax is how many bytes of the executor's text a problem shows.
 const errorTextMax = 1 << 10
 
-// errorText returns the value of an outcome without a result, as the detail of its problem: an
-// executor writes there why. It is "" for a value that is no text.
+// errorText returns the value of an outcome without a result as the detail of its problem: an executor writes
+// there why the operation failed. It returns "" if the value is not UTF-8.
 func errorText(value []byte) string {
 	if !utf8.Valid(value) {
 		return ""
@@ -195,8 +194,8 @@ func errorText(value []byte) string {
 	return string(value)
 }
 
-// outcomeKind returns the kind of outcome that gave a claim its status, erased
-// for a status that this version does not know.
+// outcomeKind returns the kind of outcome that gave a claim this status. For a status that this version does
+// not know it returns forget, so that the claim counts as erased.
 func outcomeKind(status string) dedup.OutcomeKind {
 	for _, kind := range dedup.OutcomeKinds {
 		if kind.ClaimStatus() == status {
@@ -206,8 +205,7 @@ func outcomeKind(status string) dedup.OutcomeKind {
 	return dedup.OutcomeForget
 }
 
-// resultResponse returns the result of an outcome, with the executor's status
-// and content type.
+// resultResponse returns the result of an outcome, with the status and content type that the executor chose.
 func resultResponse(a *wire.Answer) *response {
 	status, chosen := outcomeStatus(a.Headers)
 	switch {
@@ -226,9 +224,9 @@ func resultResponse(a *wire.Answer) *response {
 	return r
 }
 
-// outcomeStatus returns the status that the executor chose, if it chose a valid
-// one. An executor that uses Kafka can write any text; an invalid one counts as
-// absent, because the kind of the outcome decides.
+// outcomeStatus returns the status that the executor chose; false if it chose none or an invalid one. An
+// executor that writes outcomes directly to Kafka can write any text; an invalid status counts as absent,
+// because the kind of the outcome decides.
 func outcomeStatus(headers []dedup.Header) (int, bool) {
 	status, err := parseStatus(outcomeHeader(headers, recordStatus))
 	return status, err == nil
@@ -243,10 +241,10 @@ func outcomeHeader(headers []dedup.Header, name string) string {
 	return ""
 }
 
-// headerMaxBytes bounds a text of a sender or executor in a response header.
+// headerMaxBytes is the longest text of a sender or executor that a response header may have.
 const headerMaxBytes = 1024
 
-// fitsHeader reports whether a response header can have s as its value, unchanged.
+// fitsHeader reports whether s can be the value of a response header without any change.
 func fitsHeader(s string) bool {
 	return len(s) <= headerMaxBytes && strings.TrimSpace(s) == s && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
 }

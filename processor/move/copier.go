@@ -18,51 +18,51 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TransactionalID returns the id under which rows are copied. It is fixed, so that one run
-// fences another.
+// TransactionalID returns the transactional id under which rows are copied. The id is fixed, so that a new run
+// fences an earlier one.
 func TransactionalID(appID string) string { return appID + "-move" }
 
-// copiesKey is the record key of the progress of the copies, in the manifest topic.
+// copiesKey is the record key under which the manifest topic has the progress of the copies.
 const copiesKey = "switch-copies"
 
-// copies is how far the copies of a switch are.
+// copies is how far the copies of a switch have come.
 type copies struct {
 	Switch    int64   `json:"switch"`
-	Positions []int64 `json:"positions"` // in the changelogs of app.Switch.Sources: the offsets to read next
-	Rows      []int64 `json:"rows"`      // copied, by new partition
-	// First reports that the first checkpoints of the new tasks are written.
+	Positions []int64 `json:"positions"` // next offsets to read in the changelogs of app.Switch.Sources
+	Rows      []int64 `json:"rows"`      // how many rows were copied, by new partition
+	// First tells that the first checkpoints of the new tasks are written.
 	First bool `json:"first,omitempty"`
 }
 
 const (
-	// chunkBytes bounds what a transaction copies of one changelog, and copyReaders how many
-	// are read at the same time.
+	// chunkBytes is how many bytes of a changelog one transaction copies at most, and copyReaders how many
+	// changelogs are read at the same time.
 	chunkBytes, copyReaders = 4 << 20, 4
-	// packBytes is the size at which a pack of copied rows is sent.
+	// packBytes is the size, in bytes, at which the copier sends a pack of rows.
 	packBytes = 32 << 10
-	// packMark begins the number in the key of a copied pack. No offset has it, so the key
-	// differs from those of the packs of the new tasks.
+	// packMark is added to the number in the key of a copied pack. No offset is that large, so the key differs
+	// from the keys of the packs that the new tasks write.
 	packMark = 1 << 62
 )
 
-// copier copies the rows of all old changelogs. One goroutine uses it.
+// copier copies the rows of all old changelogs. Only one goroutine uses it.
 type copier struct {
 	*Mover
 
 	writer  *hanging.Writer
-	number  int64 // of the switch
+	number  int64 // number of the switch
 	to      int32
 	topic   string // the changelog of the new generation
-	limit   int    // of a pack
+	limit   int    // size of a pack, in bytes
 	sources []app.TaskID
-	readers []*kafka.Reader // of the changelog of each source
+	readers []*kafka.Reader // of the changelogs of the sources
 
-	mu sync.Mutex // of p, while the changelogs are read
+	mu sync.Mutex // guards p while several changelogs are read
 	p  copies
 }
 
-// openCopier registers the transactional id, which fences another copier. before is the last
-// switch, whose copier may have left something open; nil for none.
+// openCopier registers the transactional id, which fences any other copier. before is the last switch, whose
+// copier may have left a transaction open; nil if there was no switch.
 func (m *Mover) openCopier(ctx context.Context, before *app.Switch) (*hanging.Writer, error) {
 	topics := []string{m.app.Topology.Manifest}
 	if before != nil {
@@ -73,12 +73,12 @@ func (m *Mover) openCopier(ctx context.Context, before *app.Switch) (*hanging.Wr
 		kgo.ProducerBatchCompression(kgo.ZstdCompression(), kgo.NoCompression()))
 }
 
-// copiedTo returns the changelog to which a switch copies.
+// copiedTo returns the changelog to which the copier of a switch copies.
 func (m *Mover) copiedTo(sw *app.Switch) string {
 	return app.ChangelogName(m.cfg.AppID, app.RepartitionName(m.cfg.AppID, sw.Number))
 }
 
-// newCopier returns the copier of a switch, whose topics exist, at its progress.
+// newCopier returns the copier of a switch, at its progress so far. The topics of the switch must exist.
 func (m *Mover) newCopier(w *hanging.Writer, sw *app.Switch, rows app.Rows) (*copier, error) {
 	c := &copier{Mover: m, writer: w, number: sw.Number, to: sw.To, sources: sw.Sources(m.app.Topology), topic: m.copiedTo(sw), limit: packBytes}
 	for _, id := range c.sources {
@@ -96,7 +96,7 @@ func (m *Mover) newCopier(w *hanging.Writer, sw *app.Switch, rows app.Rows) (*co
 	return c, nil
 }
 
-// pass copies what the changelogs have now.
+// pass copies everything that the changelogs contain at the call.
 func (c *copier) pass(ctx context.Context, watch func(left int64)) error {
 	ends := make([]int64, len(c.readers))
 	for p, reader := range c.readers {
@@ -107,7 +107,7 @@ func (c *copier) pass(ctx context.Context, watch func(left int64)) error {
 		if err != nil {
 			return err
 		}
-		c.p.Positions[p] = max(start, c.p.Positions[p]) // what was trimmed decides nothing
+		c.p.Positions[p] = max(start, c.p.Positions[p]) // rows that were trimmed decide nothing
 	}
 	for {
 		left := int64(0)
@@ -124,10 +124,10 @@ func (c *copier) pass(ctx context.Context, watch func(left int64)) error {
 	}
 }
 
-// transaction runs one transaction, which ends with the progress.
+// transaction runs a transaction that also contains the progress.
 func (c *copier) transaction(produce func() error) error {
 	before := copies{Switch: c.p.Switch, Positions: slices.Clone(c.p.Positions), Rows: slices.Clone(c.p.Rows), First: c.p.First}
-	// Not the caller's context: a cancelled record may be written (A2).
+	// This is not the caller's context, because a record that is cancelled may have been written (A2).
 	ctx, cancel := context.WithTimeout(context.Background(), 2*c.cfg.TransactionTimeout)
 	defer cancel()
 	err := c.writer.Write(ctx, func() error {
@@ -150,7 +150,7 @@ func (c *copier) transaction(produce func() error) error {
 	return err
 }
 
-// chunk copies a part of each changelog that is left, in the open transaction.
+// chunk copies the next part of every changelog that is not copied to its end, within the open transaction.
 func (c *copier) chunk(ctx context.Context, ends []int64) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(c.readers))
@@ -169,10 +169,10 @@ func (c *copier) chunk(ctx context.Context, ends []int64) error {
 	return errors.Join(errs...)
 }
 
-// errChunk ends the reading of a changelog at the bytes of one transaction.
+// errChunk ends the reading of a changelog because the transaction has enough bytes.
 var errChunk = errors.New("enough for one transaction")
 
-// copyFrom copies a part of the changelog of a source, which has this number.
+// copyFrom copies a part of the changelog of source number p.
 func (c *copier) copyFrom(ctx context.Context, p int32, end int64) error {
 	part := &part{copier: c, from: p, packs: make([]dedup.Pack, c.to), rows: make([]int64, c.to)}
 	position, bytes := c.p.Positions[p], 0
@@ -190,13 +190,13 @@ func (c *copier) copyFrom(ctx context.Context, p int32, end int64) error {
 		return nil
 	})
 	switch {
-	case errors.Is(err, kerr.OffsetOutOfRange) && bytes == 0: // trimmed meanwhile
+	case errors.Is(err, kerr.OffsetOutOfRange) && bytes == 0: // the records were trimmed in the meantime
 		start, _, err := c.readers[p].Bounds(ctx)
 		if err != nil {
 			return err
 		}
 		position = start
-	case errors.Is(err, kerr.OffsetOutOfRange), errors.Is(err, errChunk): // the next chunk goes on
+	case errors.Is(err, kerr.OffsetOutOfRange), errors.Is(err, errChunk): // the next chunk continues
 	case err != nil:
 		return err
 	}
@@ -210,18 +210,18 @@ func (c *copier) copyFrom(ctx context.Context, p int32, end int64) error {
 	return nil
 }
 
-// part copies the rows of one changelog in one transaction.
+// part copies rows of one changelog within one transaction.
 type part struct {
 	*copier
 
 	from   int32 // number of the source
-	offset int64 // of the record whose rows are copied
+	offset int64 // offset of the record whose rows are being copied
 	sent   uint32
 	packs  []dedup.Pack // by new partition
 	rows   []int64
 }
 
-// add copies the rows of a changelog record. Single ones stay as they are.
+// add copies the rows of a changelog record. A row that is not in a pack is copied as it is.
 func (p *part) add(rec *kgo.Record) error {
 	if wire.IsCheckpoint(rec.Key) {
 		return nil
@@ -242,13 +242,13 @@ func (p *part) add(rec *kgo.Record) error {
 			}
 			continue
 		}
-		p.send(to) // rows of one key keep their order
+		p.send(to) // so that the rows of a key keep their order
 		p.writer.Produce(&kgo.Record{Topic: p.topic, Partition: to, Key: rec.Key, Value: rec.Value, Headers: rec.Headers})
 	}
 	return nil
 }
 
-// send produces the pack of a new partition, if it has a row.
+// send produces the pack of a new partition, unless the pack is empty.
 func (p *part) send(to int32) {
 	pack := &p.packs[to]
 	if pack.Rows() == 0 {
@@ -266,7 +266,8 @@ func (p *part) flush() {
 	}
 }
 
-// writeFirst writes the first checkpoints of the new tasks, from the closed ones.
+// writeFirst writes the first checkpoints of the new tasks, derived from the closed checkpoints of the old
+// tasks.
 func (c *copier) writeFirst(closed []wire.Checkpoint) error {
 	counts, err := wire.EventCounts(closed)
 	if err != nil {
@@ -277,7 +278,7 @@ func (c *copier) writeFirst(closed []wire.Checkpoint) error {
 			first := wire.FirstOf(closed)
 			first.Rows = c.p.Rows[to]
 			if to == 0 {
-				first.Counts = counts // the sums of the app stay the same
+				first.Counts = counts // only once, so that the sums over the app stay the same
 			}
 			c.writer.Produce(&kgo.Record{Topic: c.topic, Partition: to, Key: []byte(wire.CheckpointKey), Value: first.Append(nil)})
 		}

@@ -15,20 +15,22 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Finished says what Finish deleted.
+// Finished tells what Finish deleted.
 type Finished struct {
 	Deleted []string `json:"deleted"` // topics
 }
 
-// Finish deletes the topics of earlier generations, and of moves that were undone. First it makes
-// an old repartition topic refuse records: an ingress that slept may still have one to send,
-// which its client then sends again. It waits until all other records are forwarded, and the
-// processes read the topic no more.
+// Finish deletes the topics of earlier generations, and of moves that were undone. First it makes an old
+// repartition topic refuse records: an ingress that slept may still want to write a record there, which its
+// client then has to send again. Finish waits until all other records are forwarded, and until no process reads
+// the topic any more.
 func (m *Mover) Finish(ctx context.Context) (*Finished, error) {
 	f, err := m.finish(ctx)
 	return f, m.explain(err)
 }
 
+// finish refuses to run while a switch is going on. It seals the old repartition topics and waits until their
+// records are forwarded; then it deletes the topics that are no longer needed.
 func (m *Mover) finish(ctx context.Context) (*Finished, error) {
 	t := m.app.Topology
 	rows, err := app.ReadRows(ctx, m.conn.Client, t)
@@ -64,8 +66,8 @@ func (m *Mover) finish(ctx context.Context) (*Finished, error) {
 	return finished, m.deleteTopics(ctx, newest, finished)
 }
 
-// deleteMoved deletes the changelogs of topics that a move has routed, once no process reads
-// the topics as tasks.
+// deleteMoved deletes the changelogs of topics that a move has routed, once no process reads these topics as
+// tasks.
 func (m *Mover) deleteMoved(ctx context.Context, finished *Finished) error {
 	t := m.app.Topology
 	if len(t.Moved) == 0 {
@@ -81,7 +83,7 @@ func (m *Mover) deleteMoved(ctx context.Context, finished *Finished) error {
 	return m.deleteExisting(ctx, names, finished)
 }
 
-// seal makes a topic refuse all records, and returns once each partition does.
+// seal makes a topic refuse all records, and returns once every partition does refuse them.
 func (m *Mover) seal(ctx context.Context, topic string) error {
 	value := "1"
 	altered, err := m.conn.Admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &value}}, topic)
@@ -91,7 +93,7 @@ func (m *Mover) seal(ctx context.Context, topic string) error {
 	if err != nil {
 		return fmt.Errorf("make topic %s refuse records: %w", topic, kafka.Denied(err, "AlterConfigs", kafka.ResourceTopic, topic))
 	}
-	probe := wire.Envelope{IsProgress: true} // the routing stage skips it
+	probe := wire.Envelope{IsProgress: true} // a record that the routing stage skips
 	for partition := range m.app.Topology.Topics[topic].Partitions {
 		for {
 			err := m.conn.Client.ProduceSync(ctx, &kgo.Record{Topic: topic, Partition: partition, Key: probe.Append(nil)}).FirstErr()
@@ -126,7 +128,7 @@ func (m *Mover) awaitForwarded(ctx context.Context, topic string) error {
 	return err
 }
 
-// deleteTopics deletes the topics of all generations up to a number but the one in force.
+// deleteTopics deletes the topics of all generations up to newest, except for the generation in force.
 func (m *Mover) deleteTopics(ctx context.Context, newest int64, finished *Finished) error {
 	var names []string
 	for number := int64(1); number <= newest; number++ {
@@ -156,7 +158,7 @@ func (m *Mover) deleteExisting(ctx context.Context, names []string, finished *Fi
 		deleted, err := m.conn.Admin.DeleteTopic(ctx, name)
 		err = errors.Join(err, deleted.Err)
 		if errors.Is(err, kerr.UnknownTopicOrPartition) {
-			continue // a command before this one deleted it, and not all brokers know
+			continue // an earlier command has deleted it, but not all brokers know yet
 		}
 		if err != nil {
 			return fmt.Errorf("delete topic %s: %w", name, kafka.Denied(err, "Delete", kafka.ResourceTopic, name))
@@ -166,7 +168,7 @@ func (m *Mover) deleteExisting(ctx context.Context, names []string, finished *Fi
 	return nil
 }
 
-// awaitUnread waits until no process reads a topic in these stages.
+// awaitUnread waits until no process reads any of these topics in these stages.
 func (m *Mover) awaitUnread(ctx context.Context, names []string, stages ...string) error {
 	var ids []string
 	for _, stage := range stages {
@@ -197,8 +199,8 @@ func (m *Mover) awaitUnread(ctx context.Context, names []string, stages ...strin
 	}
 }
 
-// Abort undoes a move that has not acted, and completes one that has. It returns the switch as
-// it is then; nil if there was none.
+// Abort undoes a move that has not acted, and completes a move that has. It returns the switch as it is then;
+// nil if there was none.
 func (m *Mover) Abort(ctx context.Context, by string) (*app.Switch, error) {
 	ended, err := app.EndSwitch(ctx, m.conn, m.cfg, m.app.Topology, "oncebus abort by "+by)
 	return ended, m.explain(err)

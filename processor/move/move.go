@@ -25,19 +25,19 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Mover moves the keys of an app. It works on any machine that reaches the brokers.
+// Mover moves the keys of an app to other partitions. It works on any machine that reaches the brokers.
 type Mover struct {
 	cfg     app.Config
 	routes  *rules.Routes
-	options []kgo.Opt // of every client
+	options []kgo.Opt // options that every client needs
 	conn    app.Conn
 	redact  *security.Redactor
 	leaders *kafka.Leaders
 	app     *app.App
 }
 
-// New connects to the brokers and finds the app. It changes nothing. A missing app, or one at
-// level 1, is an operator error.
+// New connects to the brokers and finds the app. It changes nothing. A missing app, or an app at level 1, is an
+// operator error.
 func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Mover, error) {
 	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
 		return nil, err
@@ -87,59 +87,59 @@ func (m *Mover) find(ctx context.Context) error {
 	return nil
 }
 
-// Options are what an operator says about a move.
+// Options has what the operator says about a move.
 type Options struct {
-	// Partitions is the number to move to. With ToRouted, 0 is that of the app, or that of a
-	// new app.
+	// Partitions is the number of partitions to move to. With ToRouted, 0 stands for the number that the app has or,
+	// if it has no partitions of its own yet, for the number of a new app.
 	Partitions int32
-	// ToRouted moves the keys of prepartitioned topics: those that the caller's routes file
-	// has without `+"`prepartitioned`"+`. LateOK permits that events of a partition become late.
+	// ToRouted moves the keys of prepartitioned topics: of the topics that have no `prepartitioned` in the caller's routes
+	// file. LateOK permits that events of a partition become late.
 	ToRouted, LateOK bool
-	Limit            time.Duration // how long the input may be held; then the move is undone
-	By               string        // for people
-	// Progress gets how far the move is, several times a second; nil for none.
+	Limit            time.Duration // how long the input may be held before the move is undone
+	By               string        // who moves, for people
+	// Progress, if not nil, is called with how far the move has come, several times a second.
 	Progress func(*State)
-	// StopBefore ends the run before it writes a phase, as a kill would; for tests.
+	// StopBefore makes the run end before it writes this phase, as if it was killed; for tests.
 	StopBefore switchover.Phase
 }
 
-// State is how far a move is.
+// State tells how far a move has come.
 type State struct {
 	Switch app.Switch
-	// Left is how many changelog offsets are to be copied. NotHeld are partitions that a
-	// process may still read, Undrained tasks with records to judge, and Open ones that have
-	// not closed, each as far as the phase needs it.
+	// Left is how many changelog offsets are still to be copied. NotHeld has the partitions that a process may
+	// still read, Undrained the tasks that still have records to judge, and Open the tasks that have not
+	// closed. Each is set only in the phases that need it.
 	Left                     int64
 	NotHeld, Undrained, Open []app.TaskID
-	// HeldFor is how long the input is held, or was.
+	// HeldFor is how long the input has been held so far, or was held.
 	HeldFor time.Duration
-	// Already reports that the app had what was asked for, so that nothing was done.
+	// Already tells that the app already had what was asked for, so that nothing was done.
 	Already bool
 }
 
-// run is one run of the command. It leads the switch.
+// run is a run of the command that leads the switch.
 type run struct {
 	*Mover
 
 	o      *Options
 	sw     *app.Switch
-	writer *hanging.Writer // of the copier
+	writer *hanging.Writer // with which the copier writes
 	copier *copier
-	routes *rules.Routes // that the act puts in force; nil without prepartitioned topics
+	routes *rules.Routes // routes that the act puts in force; nil unless topics become routed
 	act    *app.Act
 	state  State
 	reads  reading
-	held   time.Time // when the hold began, by the clock of who began it; zero before
-	saw    time.Time // when this run first saw it; zero before
-	looked bool      // this run has looked for a hold
+	held   time.Time // when the hold began, by the clock of whoever began it; zero before
+	saw    time.Time // when this run first saw the hold; zero before
+	looked bool      // this run has looked for a hold at least once
 	reason string    // why the switch is undone
 }
 
-// ErrStopped ends a run at Options.StopBefore.
+// ErrStopped ends a run because of Options.StopBefore.
 var ErrStopped = errors.New("stopped by a test")
 
-// Move moves the keys to another number of partitions, or goes on with a move that has begun.
-// It returns the state at the end.
+// Move moves the keys to another number of partitions, or continues a move that has begun. It returns the state
+// at the end.
 func (m *Mover) Move(ctx context.Context, o Options) (*State, error) {
 	s, err := m.move(ctx, &o)
 	if err != nil && ctx.Err() != nil {
@@ -148,6 +148,8 @@ func (m *Mover) Move(ctx context.Context, o Options) (*State, error) {
 	return s, m.explain(err)
 }
 
+// move fences the copier of an earlier run, makes this run the leader of the switch, and leads the switch to its
+// end.
 func (m *Mover) move(ctx context.Context, o *Options) (*State, error) {
 	rows, err := app.ReadRows(ctx, m.conn.Client, m.app.Topology)
 	if err != nil {
@@ -182,8 +184,8 @@ func (m *Mover) move(ctx context.Context, o *Options) (*State, error) {
 	return r.lead(ctx)
 }
 
-// wanted returns the switch that the options ask for: a new one, that which has begun, or one that
-// is done, so that a command can be typed again. It refuses one that is not possible.
+// wanted returns the switch that the options ask for: a new switch, the switch that has begun, or a switch that
+// is already done, so that an operator can repeat the command. It refuses a switch that is not possible.
 func (m *Mover) wanted(rows app.Rows, o *Options) (*app.Switch, error) {
 	before, err := app.SwitchIn(rows)
 	if err != nil {
@@ -211,7 +213,7 @@ func (m *Mover) wanted(rows app.Rows, o *Options) (*app.Switch, error) {
 	return want, m.refuse(rows, want)
 }
 
-// done returns the switch to what the app has, if the options ask for that; nil if they do not.
+// done returns a finished switch if the app already has what the options ask for; nil if it does not.
 func (m *Mover) done(before *app.Switch, o *Options) *app.Switch {
 	t := m.app.Topology
 	has := t.Topics[t.Repartition].Partitions
@@ -233,7 +235,7 @@ func (m *Mover) done(before *app.Switch, o *Options) *app.Switch {
 	return &app.Switch{Phase: switchover.Done, From: has, To: has}
 }
 
-// leadPoll is the time between two looks at the facts.
+// leadPoll is how often the leader looks at the facts.
 const leadPoll = 50 * time.Millisecond
 
 // lead takes the switch through its phases.
@@ -269,7 +271,7 @@ func (r *run) lead(ctx context.Context) (*State, error) {
 	}
 }
 
-// look reads the rows, of a switch that this run leads.
+// look reads the rows of the manifest topic, and checks that this run still leads the switch.
 func (r *run) look(ctx context.Context) (app.Rows, error) {
 	rows, err := app.ReadRows(ctx, r.conn.Client, r.app.Topology)
 	if err != nil {
@@ -303,8 +305,8 @@ func (r *run) write(ctx context.Context, next switchover.Phase) error {
 	return err
 }
 
-// observeHold notes for how long the input is held. A hold that is there at the first look is that of
-// a run before.
+// observeHold keeps track of how long the input is held. A hold that this run finds at its first look was begun
+// by an earlier run.
 func (r *run) observeHold(rows app.Rows) {
 	if hold, err := app.HoldIn(rows); err == nil && hold != nil && hold.ID == r.sw.HoldID() && r.held.IsZero() {
 		r.saw = time.Now()
@@ -318,10 +320,10 @@ func (r *run) observeHold(rows app.Rows) {
 	}
 }
 
-// preparedMax is how long the last copies before the hold may have taken.
+// preparedMax is how long the last pass of copies may have taken so that the hold can begin.
 const preparedMax = 2 * time.Second
 
-// gather finds out the facts that the next phase needs.
+// gather gathers the facts that the next phase needs.
 func (r *run) gather(ctx context.Context, rows app.Rows) (f switchover.Facts, err error) {
 	if r.sw.Phase == switchover.Acted {
 		return f, nil
@@ -359,10 +361,10 @@ func (r *run) gather(ctx context.Context, rows app.Rows) (f switchover.Facts, er
 		return f, nil
 	}
 	if r.app.Topology.Repartition == "" {
-		f.Drained = true // tasks of prepartitioned topics read what is held themselves
+		f.Drained = true // the tasks of prepartitioned topics themselves read what is held
 		return f, nil
 	}
-	ends, err := app.Ends(ctx, r.conn, r.app.Topology.Repartition) // after the last held row
+	ends, err := app.Ends(ctx, r.conn, r.app.Topology.Repartition) // the ends are read after the last held row
 	if err == nil {
 		r.state.Undrained, err = app.Undrained(ctx, r.conn, r.app.Topology, r.app.Topology.Repartition, ends)
 	}
@@ -370,7 +372,7 @@ func (r *run) gather(ctx context.Context, rows app.Rows) (f switchover.Facts, er
 	return f, err
 }
 
-// watch notes how much is to be copied.
+// watch reports how much is still to be copied.
 func (r *run) watch(left int64) {
 	r.state.Left = left
 	if r.o.Progress != nil {
@@ -378,8 +380,9 @@ func (r *run) watch(left int64) {
 	}
 }
 
-// undo reports whether this run has seen the input held for too long. The processes count by the broker
-// time of the hold, so they end that of a run before in time. Its own time may be of another clock.
+// undo reports whether this run has seen the input held for too long. For a hold that an earlier run began, the
+// processes end the hold in time, because they go by the broker time of the hold. That hold's own time may come
+// from another clock.
 func (r *run) undo() bool {
 	limit := time.Duration(r.sw.LimitMS) * time.Millisecond
 	if r.saw.IsZero() || limit == 0 || time.Since(r.saw) < limit {
@@ -389,7 +392,7 @@ func (r *run) undo() bool {
 	return true
 }
 
-// waits says what a move waits for.
+// waits tells in words what a move waits for.
 func (s *State) waits() string {
 	for _, w := range []struct {
 		ids  []app.TaskID
@@ -406,7 +409,7 @@ func (s *State) waits() string {
 	return "the rows were not copied in time"
 }
 
-// closedOf returns the checkpoint with which a source has closed for this switch; nil if it has not.
+// closedOf returns the checkpoint with which source n has closed for this switch; nil if it has not closed.
 func (r *run) closedOf(ctx context.Context, n int) (*wire.Checkpoint, error) {
 	last, start, err := app.LastCheckpoint(ctx, r.copier.readers[n])
 	if err != nil {
@@ -422,7 +425,7 @@ func (r *run) closedOf(ctx context.Context, n int) (*wire.Checkpoint, error) {
 	return &c, nil
 }
 
-// gatherClosing finds out whether all old tasks have closed and all of their rows are copied.
+// gatherClosing finds out whether all old tasks have closed and all their rows are copied.
 func (r *run) gatherClosing(ctx context.Context, f *switchover.Facts, topic, changelog [16]byte) error {
 	act := &app.Act{Topic: topic, Changelog: changelog, Set: r.app.Set, Routes: r.routes, Inputs: map[string][]int64{}}
 	var closed []wire.Checkpoint
@@ -465,7 +468,7 @@ func (r *run) gatherClosing(ctx context.Context, f *switchover.Facts, topic, cha
 	return nil
 }
 
-// refuse returns why a move cannot begin, with the way out; nil if it can.
+// refuse returns why a move cannot begin and what the operator can do; nil if it can begin.
 func (m *Mover) refuse(rows app.Rows, want *app.Switch) error {
 	switch t := m.app.Topology; {
 	case t.Repartition == "" && len(want.Inputs) == 0:

@@ -8,18 +8,18 @@ import (
 	"oncebus/processor/app"
 )
 
-// readPatience is how long a move waits for processes that do not read on.
+// readPatience is how long a move waits for processes that make no progress in reading the copies.
 const readPatience = 15 * time.Second
 
 // reading watches how the processes read what was copied.
 type reading struct {
 	seen   []app.Followed
-	seenAt time.Time // when that was new
+	seenAt time.Time // when seen last changed
 }
 
-// ended reports whether the processes have read what was copied into all new tasks, or have not
-// read on for readPatience. Then the tasks read the rest after the act, which takes longer: a
-// process of an earlier build reads nothing before, and one whose disk is full waits.
+// ended reports whether the processes have read the copies for all new tasks, or have made no progress for
+// readPatience. In the latter case the tasks read the rest after the act, which takes longer. For example, a
+// process of an earlier build reads nothing before the act, and a process whose disk is full waits.
 func (r *reading) ended(rows []app.Followed, sw *app.Switch, now time.Time) bool {
 	slices.SortFunc(rows, func(a, b app.Followed) int { return strings.Compare(a.Instance, b.Instance) })
 	if r.seenAt.IsZero() || !slices.Equal(rows, r.seen) {

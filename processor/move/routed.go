@@ -13,13 +13,13 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A move to routed closes the tasks of prepartitioned topics too. The act puts a route set in
-// force that has the topics routed: the caller's routes file, which differs from the set before
-// in nothing else. The routing stage begins in each partition at the closed checkpoint of its
-// task, and at the start of partitions that were added since.
+// A move to routed also closes the tasks of prepartitioned topics. The act puts a route set in force that has
+// these topics routed: the caller's routes file, which differs from the previous route set in nothing else. In
+// each partition, the routing stage begins at the closed checkpoint of the partition's task, and at the start
+// of a partition that was added since.
 
-// routedInputs returns the topics that the caller's routes file has routed and the app has
-// prepartitioned. A file that changes something else is an operator error.
+// routedInputs returns the topics that are routed in the caller's routes file and prepartitioned in the app. It
+// is an operator error if the file changes anything else.
 func (m *Mover) routedInputs() (inputs []app.SwitchInput, err error) {
 	for _, change := range routesets.Compare(m.app.InForce, m.routes, routesets.History{}, nil) {
 		if change.Field != "prepartitioned" {
@@ -40,7 +40,7 @@ func (m *Mover) routedInputs() (inputs []app.SwitchInput, err error) {
 	return inputs, nil
 }
 
-// resumed returns the switch that has begun, if the options ask for the same.
+// resumed returns the switch that has begun, if the options ask for the same switch.
 func (m *Mover) resumed(before *app.Switch, o *Options) (*app.Switch, error) {
 	if o.ToRouted != (len(before.Inputs) > 0) || o.Partitions != before.To && !(o.ToRouted && o.Partitions == 0) {
 		return nil, before.Other()
@@ -57,9 +57,9 @@ func (m *Mover) resumed(before *app.Switch, o *Options) (*app.Switch, error) {
 	return before, nil
 }
 
-// late says which events of a prepartitioned topic would become late, because the new tasks begin
-// with the stream time of the most advanced old one; "" for none. closed are the checkpoints of
-// the sources. A task that has judged all records of its partition has none to lose.
+// late tells which events of a prepartitioned topic would become late, because the new tasks begin with the
+// stream time of the most advanced old task; "" if there are none. closed has the checkpoints of the sources. A
+// task that has judged all records of its partition has no events that could become late.
 func (r *run) late(ctx context.Context, closed []wire.Checkpoint) (string, error) {
 	if r.o.LateOK {
 		return "", nil
@@ -91,8 +91,8 @@ func (r *run) late(ctx context.Context, closed []wire.Checkpoint) (string, error
 	return "", nil
 }
 
-// findBehind adds the tasks of a route's topic whose stream time is further behind that of
-// another one than the grace period.
+// findBehind adds the tasks of a route's topic whose stream time is behind that of another task by more than
+// the grace period.
 func (r *run) findBehind(route *app.Route, closed []wire.Checkpoint, behind map[app.TaskID]string) {
 	times := map[app.TaskID]int64{}
 	for n, id := range r.copier.sources {

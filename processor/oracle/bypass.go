@@ -1,14 +1,14 @@
 package oracle
 
-// A task whose local state cannot be used forwards the events of routes that fail open
-// without a look-up. Its checkpoints keep next and state how far it forwarded. Later,
-// with local state, it starts at next: it stores what it forwarded, emits none of it
-// again, and judges the events of all other routes.
+// A task that cannot use its local state forwards the events of routes that fail open without looking up their keys. Its
+// checkpoints meanwhile keep next unchanged, and tell how far the task has forwarded. Once the task has local state, it
+// starts at next: it stores the events that it has forwarded, does not emit them again, and judges the events of all
+// other routes.
 
 const reasonBypassed = "local state cannot be used: not checked for duplicates"
 
-// bypass checks what a checkpoint says of bypassed records (K10), and judges those that
-// the transaction bypassed.
+// bypass checks what a checkpoint says about bypassed records (K10), and judges the records that its
+// transaction bypassed.
 func (c *check) bypass(t *task, r *Record, cp *checkpoint) {
 	from, to := int64(-1), int64(-1)
 	for namespaceID, end := range cp.bypassed {
@@ -59,7 +59,7 @@ func (c *check) failsOpen(namespaceID uint8) bool {
 	return false
 }
 
-// bypassRecords judges the records of a range that a transaction bypassed.
+// bypassRecords judges the records in a range of offsets that a transaction bypassed.
 func (c *check) bypassRecords(t *task, cp *checkpoint, from, to int64) {
 	for _, r := range t.input[t.cursor:] {
 		if r.Offset < from || r.Offset >= to || isOutcome(r) || isProgress(r) || isSeed(r) {
@@ -67,7 +67,7 @@ func (c *check) bypassRecords(t *task, cp *checkpoint, from, to int64) {
 		}
 		e, err := openEnvelope(r, c.cfg.RepartitionNumber)
 		if err != nil {
-			continue // judge reports it
+			continue // judge reports this error
 		}
 		route := c.routes[string(e.route)]
 		if route == nil || !route.FailOpen || r.Offset < t.bypassed[route.NamespaceID] || r.Offset >= cp.bypassed[route.NamespaceID] {
@@ -85,8 +85,8 @@ func (c *check) bypassRecords(t *task, cp *checkpoint, from, to int64) {
 	}
 }
 
-// judgeForwarded judges, without emitting it again, an event that was bypassed. One that
-// became a dead letter then leaves no trace.
+// judgeForwarded judges an event that was bypassed earlier, without emitting it again. An event that became a
+// dead letter when it was bypassed has no effect.
 func (c *check) judgeForwarded(t *task, r *Record, e *envelope, route *Route) {
 	if t.dead[r.Offset] {
 		return
@@ -96,8 +96,8 @@ func (c *check) judgeForwarded(t *task, r *Record, e *envelope, route *Route) {
 	}
 }
 
-// deadLettered compares the dead-lettered offsets of a checkpoint with those of the
-// bypassed records from next on (K5).
+// deadLettered compares the dead-lettered offsets in a checkpoint with the bypassed records from next on that
+// became dead letters (K5).
 func (c *check) deadLettered(t *task, r *Record, cp *checkpoint) {
 	for _, span := range cp.dead {
 		for offset := max(span.from, cp.next); offset < span.to; offset++ {

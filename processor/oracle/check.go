@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Check compares the history with the rules and returns every violation of K1 to
-// K13. It does not change the records of h. It needs some 350 bytes of memory for
-// each record of the repartition topic.
+// Check compares the history with the rules and returns every violation of K1 to K13. It does not change the
+// records of h. It needs some 350 bytes of memory per record of the repartition topic.
 func Check(cfg Config, h *History) (Report, []Violation) {
 	c := newCheck(cfg, h)
 	c.readSent()
@@ -44,7 +43,7 @@ func Check(cfg Config, h *History) (Report, []Violation) {
 	return c.report, c.sorted()
 }
 
-// check is one run of Check.
+// check is the state of one run of Check.
 type check struct {
 	findings
 	cfg     *Config
@@ -54,14 +53,14 @@ type check struct {
 	builder builder
 	printer printer
 
-	logs     map[string]log // the live reading, else the final one
-	finals   map[string]log // the final reading
+	logs     map[string]log // by topic: the live reading, or the final reading if there is no live one
+	finals   map[string]log // by topic: the final reading
 	sources  map[source]*sourceLane
-	homes    map[digest]int32 // partition of every key with a row
+	homes    map[digest]int32 // partition of every key that has a row
 	expected expectations
 	tasks    map[int32]*task
-	// requests are by their values. claimAddresses are those of events in claim mode,
-	// whose verdicts Check does not compare.
+	// requests has the requests by the values of their events. claimAddresses has the return addresses of
+	// events in claim mode, whose verdicts Check does not compare.
 	requests       map[string]*requestGroup
 	claimAddresses map[string]bool
 }
@@ -88,8 +87,8 @@ func newCheck(cfg Config, h *History) *check {
 	return c
 }
 
-// log returns the live reading of a topic and compares it with the final one (K7).
-// Without a live consumer it returns the final reading.
+// log returns the live reading of a topic and compares it with the final reading (K7). If there was no live
+// consumer, it returns the final reading.
 func (c *check) log(topic string, kept keeping) log {
 	final := split(&c.findings, "final read", c.h.Final[topic])
 	c.finals[topic] = final
@@ -110,19 +109,19 @@ func (c *check) log(topic string, kept keeping) log {
 	return live
 }
 
-// A keeping says which records of a topic the final reading must have.
+// A keeping tells which records of a topic the final reading must still have.
 type keeping uint8
 
 const (
 	whole     keeping = iota
-	purged            // all from some offset on
-	compacted         // anything: K5 checks it
+	purged            // all records from some offset on
+	compacted         // any of the records: K5 checks which ones must remain
 )
 
-// agree checks that two readings of one partition are equal, except for records
-// that were purged or compacted between them (K7).
+// agree checks that two readings of a partition are equal, except for records that were purged or compacted
+// between the two readings (K7).
 func (c *check) agree(live, final []*Record, kept keeping) {
-	begun := kept == whole // the final reading must have every record from this one on
+	begun := kept == whole // from this record on, the final reading must have every record
 	for len(live) > 0 || len(final) > 0 {
 		switch {
 		case len(final) == 0 || len(live) > 0 && live[0].Offset < final[0].Offset:
@@ -142,7 +141,7 @@ func (c *check) agree(live, final []*Record, kept keeping) {
 	}
 }
 
-// liveness reports the open transactions and the lag that the harness found (K8, K9).
+// liveness reports the open transactions (K8) and the lag (K9) that the harness has found.
 func (c *check) liveness() {
 	for _, partition := range c.h.Open {
 		c.add("K8", "%s: a transaction is still open, the last stable offset is below the end", partition)
@@ -154,7 +153,7 @@ func (c *check) liveness() {
 	}
 }
 
-// offsets checks the samples of the group's offsets (K6).
+// offsets checks the samples of the consumer group's committed offsets (K6).
 func (c *check) offsets() {
 	groups := map[int32]*group{}
 	for i, s := range c.h.Offsets {
@@ -166,7 +165,7 @@ func (c *check) offsets() {
 		g.note(c, i, s)
 	}
 	if len(groups) == 0 {
-		return // no samples
+		return // the harness took no samples
 	}
 	for partition := range c.cfg.Partitions {
 		g, t := groups[partition], c.tasks[partition]
@@ -183,13 +182,15 @@ func (c *check) offsets() {
 	}
 }
 
-// group has the samples of one partition up to now.
+// group has what the samples of a partition have shown so far.
 type group struct {
 	newest Sample
-	high   int64          // highest offset that a transaction committed
-	resets map[int64]bool // offsets the harness set
+	high   int64          // highest offset that a transaction has committed
+	resets map[int64]bool // offsets that the harness has set
 }
 
+// note checks the next sample: the offset must not go back, and a checkpoint must have it, unless the harness has
+// set it.
 func (g *group) note(c *check, i int, s Sample) {
 	g.newest = s
 	if s.Reset {
@@ -201,7 +202,7 @@ func (g *group) note(c *check, i int, s Sample) {
 	case g.resets[s.Offset]:
 		return
 	case s.Offset < 0 && g.high == 0:
-		return // before the first commit
+		return // the sample is from before the first commit
 	case s.Offset < g.high:
 		c.add("K6", "%s/%d: sample %d of the group's offset is %d, it was %d before (instance %q)", c.cfg.Repartition, s.Partition, i, s.Offset, g.high, s.Metadata)
 	case t == nil || !t.commits(s.Offset):
@@ -210,7 +211,7 @@ func (g *group) note(c *check, i int, s Sample) {
 	g.high = max(g.high, s.Offset)
 }
 
-// commits reports whether a checkpoint names the offset as the next.
+// commits reports whether a checkpoint has this offset as its next.
 func (t *task) commits(next int64) bool {
 	_, ok := slices.BinarySearchFunc(t.nexts, next, cmp.Compare)
 	return ok

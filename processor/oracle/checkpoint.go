@@ -5,66 +5,64 @@ import (
 	"math"
 )
 
-// A checkpoint is a task's position in its input, from its changelog.
+// A checkpoint is the state of a task as of a transaction, read from the task's changelog.
 type checkpoint struct {
 	next, sequence int64
-	floor          int64 // changelog offset below which no row decides
-	stepped        int64 // broker time of its last step; 0 for none
-	// incomplete means that the changelog lacks rows above the floor, and that the task
-	// relied on its local store.
+	floor          int64 // changelog offset below which no row decides anything
+	stepped        int64 // broker time at which its last step was noticed; 0 if there was none
+	// incomplete means that the changelog lacks rows above the floor, and that the task relies on its local
+	// store instead.
 	incomplete bool
-	bypassed   map[uint8]int64 // input offset up to which a namespace's events were forwarded unchecked
-	dead       []offsetRange   // ascending; those of them that became dead letters
+	bypassed   map[uint8]int64 // by namespace id, the input offset up to which events were forwarded unchecked
+	dead       []offsetRange   // ranges of bypassed records that became dead letters, ascending
 	times      [256]int64
 	seen       [256]bool
 	counts     counts
 	senders    []routeSenders
-	// set is the number of the route set by which the task judged, 0 if it has none; known are
-	// the namespaces whose window changed.
+	// set is the number of the route set by which the task judged, 0 if the app has none. known has the
+	// namespaces whose window has changed.
 	set    int64
 	known  []knownSince
-	closed int64 // the switch for which the task is closed; 0 for none
-	// shadows are the counts of other key rules, as they are encoded.
+	closed int64 // number of the switch for which the task is closed; 0 if it is not closed
+	// shadows has the counts of the key rules on trial, still encoded.
 	shadows string
-	// sources are those of the namespaces that follow some, ascending.
+	// sources has the sources of the namespaces that follow sources, in ascending order of namespace id.
 	sources []sourceTimes
 
-	// Only the comparison of a local store with the changelog needs these.
+	// The following fields are needed only to compare a local store with the changelog.
 	flags                   uint64
 	epoch, generation       int64
 	claimed, progressed     int64
 	fences, ahead, progress string
 }
 
-// knownSince says from which first seen time on a namespace's rows are complete, and before which
-// event time its events are late.
+// knownSince tells from which first seen time on the rows of a namespace are complete, and before which event
+// time its events are late.
 type knownSince struct {
 	namespaceID       uint8
 	since, lateBefore int64
 }
 
-// An offsetRange is a range of offsets, without its end.
+// An offsetRange is a range of offsets from from up to, but without, to.
 type offsetRange struct{ from, to int64 }
 
-// Flags of a checkpoint.
+// Flags of a checkpoint:
 const flagCounts, flagBypassed, flagDeadLettered, flagFloor, flagIncomplete, flagFences, flagAhead, flagGeneration = 1, 2, 4, 8, 16, 32, 64, 128
 
-// Further ones of version 7.
+// Further flags that a checkpoint of version 7 may have:
 const flagClaims, flagSenders, flagKnown, flagClosed, flagShadows, flagTenants, flagSources = 256, 512, 1024, 2048, 4096, 8192, 16384
 
-// openCheckpoint reads a whole checkpoint: version, 3, 4, 6 or 7 | flags, in version 7 a uvarint, after which the set follows | next, leader epoch, sequence, varints |
-// rows ever written, uvarint | generation of the input, uvarint | number
-// of bypassed namespaces 1, and for each: namespace id 1, offset, uvarint | number of
-// dead-lettered ranges, uvarint, and for each: gap and length, uvarints | floor and rows below it, uvarints |
-// number of fences, uvarint, and for each two uvarints and entries | entries | in version 7 the number of
-// namespaces with a changed window 1, and for each: namespace id 1, two varints |
-// length of the counts of keys, uvarint, and these | from version 4 on, in version 7 by a flag: when the newest lease
-// began, and the last step of broker time, varints, and what progress records said | in version
-// 6: the duplicates by sender | by a flag the counts of shadows | by a flag the accounts of
-// tenants: number of routes, uvarint, and for each the length of its name 1, the name, and the
-// length, uvarint, of its accounts and these | by a flag the sources | for each namespace that has one:
-// namespace id | stream time, varint. Entries are their number, uvarint, and for each a
-// namespace id and a varint.
+// openCheckpoint reads a whole checkpoint: version, 3, 4, 6 or 7 | flags, in version 7 a uvarint, after which the set
+// follows | next, leader epoch, sequence, varints | rows ever written, uvarint | generation of the input, uvarint |
+// number of bypassed namespaces 1, and for each: namespace id 1, offset, uvarint | number of dead-lettered ranges,
+// uvarint, and for each: gap and length, uvarints | floor and rows below it, uvarints | number of fences, uvarint,
+// and for each two uvarints and entries | entries | in version 7 the number of namespaces with a changed window 1,
+// and for each: namespace id 1, two varints | length of the counts of keys, uvarint, and these | from version 4 on,
+// in version 7 by a flag: when the newest lease began, and the last step of broker time, varints, and what progress
+// records said | in version 6: the duplicates by sender | by a flag the counts of shadows | by a flag the accounts of
+// tenants: number of routes, uvarint, and for each the length of its name 1, the name, and the length, uvarint, of
+// its accounts and these | by a flag the sources | for each namespace that has one: namespace id | stream time,
+// varint. Entries are their number, uvarint, and for each a namespace id and a varint.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
 	if len(b) < 2 || b[0] < 3 || b[0] > 7 || b[0] == 5 {
 		return c, fmt.Errorf("is not a checkpoint: %x", b)
@@ -129,7 +127,7 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 	return c, nil
 }
 
-// skipTenants skips the accounts of tenants, which no check is about.
+// skipTenants skips the accounts of tenants, which no check looks at.
 func (f *fields) skipTenants(flags uint64) {
 	if flags&flagTenants == 0 {
 		return
@@ -140,7 +138,7 @@ func (f *fields) skipTenants(flags uint64) {
 	}
 }
 
-// flagsOf reads the flags, and what comes after them in version 7.
+// flagsOf reads the flags and, in version 7, the fields that follow them.
 func (f *fields) flagsOf(c *checkpoint, version byte) uint64 {
 	if version < 7 {
 		return uint64(f.byte())
@@ -153,7 +151,7 @@ func (f *fields) flagsOf(c *checkpoint, version byte) uint64 {
 	return flags
 }
 
-// known reads the namespaces whose window changed.
+// known reads the namespaces whose window has changed.
 func (f *fields) known() (all []knownSince) {
 	for n := f.byte(); n > 0 && !f.bad; n-- {
 		all = append(all, knownSince{namespaceID: f.byte(), since: f.signed(), lateBefore: f.signed()})
@@ -184,7 +182,7 @@ func (f *fields) shadows() string {
 	return string(rest[:len(rest)-len(f.rest)])
 }
 
-// skipFences skips the fences, if the flags say that there are any.
+// skipFences skips the fences, if the flags tell that there are some.
 func (f *fields) skipFences(flags uint64) {
 	if flags&flagFences == 0 {
 		return
@@ -196,7 +194,7 @@ func (f *fields) skipFences(flags uint64) {
 	}
 }
 
-// countsOf returns the counts of keys, nil if the flags say that there are none.
+// countsOf returns the encoded counts of keys; nil if the flags tell that there are none.
 func (f *fields) countsOf(flags uint64) []byte {
 	if flags&flagCounts == 0 {
 		return nil
@@ -204,7 +202,7 @@ func (f *fields) countsOf(flags uint64) []byte {
 	return f.bytes(int(f.unsigned(1 << 31)))
 }
 
-// ranges reads the dead-lettered ranges.
+// ranges reads the ranges of dead-lettered offsets.
 func (f *fields) ranges() (all []offsetRange) {
 	end := int64(0)
 	for n := f.unsigned(1 << 16); n > 0 && !f.bad; n-- {
@@ -215,7 +213,7 @@ func (f *fields) ranges() (all []offsetRange) {
 	return all
 }
 
-// progress skips what a checkpoint of version 4 has of claims.
+// progress skips what a checkpoint of version 4 has about claims.
 func (f *fields) progress() {
 	for n := f.unsigned(1 << 16); n > 0 && !f.bad; n-- {
 		f.unsigned(1 << 16)

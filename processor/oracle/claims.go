@@ -10,93 +10,93 @@ import (
 	"strings"
 )
 
-// Claims is the set-up of a route in claim mode, whose senders give every event
-// and whose executors give every outcome a record key of its own. Durations are
-// ms.
+// Claims is the set-up of a route in claim mode. For the comparison, its senders must give every event, and its
+// executors every outcome, a record key that no other has. Durations are ms.
 type Claims struct {
-	// Route is the name of the route and of its namespace, "" if the app has no
-	// other route. NamespaceID is from the manifest.
+	// Route is the name of the route and of its namespace; "" if the app has no other route. NamespaceID is the
+	// id of the namespace in the manifest.
 	Route       string
 	NamespaceID uint8
 
 	Repartition, Changelog     string
 	RepartitionNumber          uint16 // as in Config
 	Output, Replies, Dead      string
-	Answers                    string // of start and renew; "" for none
+	Answers                    string // topic of the answers to start and renew; "" if there is none
 	Window, Grace, Skew, Lease int64
-	Wait                       int // duplicates that may wait for an outcome
-	// ByClock reports that the app is of an earlier build, whose leases end by the clock.
+	Wait                       int // how many duplicates may wait for an outcome
+	// ByClock tells that the app is of an earlier build, in which leases end by the clock.
 	ByClock bool
-	// Timeout is how long a request by HTTP waits, 0 for a route without HTTP.
+	// Timeout is how long an HTTP request waits; 0 for a route without HTTP.
 	Timeout int64
-	// Group reports that the route names the consumer group of its executor.
+	// Group tells that the route names the consumer group of its executor.
 	Group bool
-	// ForwardsCollisions is that of a route without adjacent buckets.
+	// ForwardsCollisions tells that the route forwards collisions. The oracle knows no routes with adjacent buckets.
 	ForwardsCollisions bool
 
-	// Outcomes is the topic of the outcomes, OutcomesNumber its number in the
-	// manifest. "" if it was not read: then a lost outcome is not found.
+	// Outcomes is the topic of the outcomes, OutcomesNumber its number in the manifest. Outcomes is "" if the
+	// topic was not read: then the oracle cannot find a lost outcome.
 	Outcomes       string
 	OutcomesNumber uint16
 
-	// Sources are the numbers of the topics from which the namespace gets events, as in Config. A task
-	// follows them from the first transaction on whose checkpoint has sources. With GoesOn stream time goes on without events.
+	// Sources has the numbers of the topics from which the namespace gets events, as in Config. A task follows
+	// these topics from the first transaction on whose checkpoint has sources. With GoesOn, stream time goes on
+	// without events.
 	Sources []uint16
 	GoesOn  bool
 }
 
-// A claim is the state of one key. The statuses are the product's; a
-// failed, rejected or erased claim is freed.
+// A claim is the state of a key in claim mode. The statuses are those of the product; a failed, rejected or
+// erased claim is freed.
 type claim struct {
 	status     string // in_progress, submitted, completed, freed
 	attempt    uint64
 	first      int64
-	at, maker  position // of the first event, and of that which made the current attempt
+	at, maker  position // of the first event, and of the event that made the current attempt
 	since      int64
-	requesters []requester // the requesters of the outcome; the first has the claim
-	result     string      // as content returns it
+	requesters []requester // who waits for the outcome; the first of them has the claim
+	result     string      // in the form that content returns
 	bypassed   bool        // an event of the key was forwarded without a claim
-	ended      bool        // no outcome can arrive: the attempt failed, or there was none
+	ended      bool        // no outcome can arrive any more: the attempt failed, or there was none
 	details    uint64      // fingerprint
-	startID    string      // to which the start of the attempt was granted; "" for none
+	startID    string      // the start id to which the start of the attempt was granted; "" if it was not started
 }
 
+// requester is an event that waits for the outcome of a claim.
 type requester struct {
 	key         string // of the record
 	at          position
-	id, replyTo string // the sender's, and of the request by HTTP; "" for none
-	until       int64  // broker time after which that request waits no more; 0 for none
+	id, replyTo string // the sender's request id, and the return address of the HTTP request; "" if there is none
+	until       int64  // broker time after which the HTTP request no longer waits; 0 if it waits without limit
 }
 
-// claimFold is the state of one partition.
+// claimFold is the state of one partition in claim mode.
 type claimFold struct {
 	*Claims
 	keys map[digest]*claim
 	last int64 // stream time
 	seen bool
-	// sources are those that it follows; nil while it follows the highest event time. It begins to
-	// follow them before it judges followsFrom, an input offset.
+	// sources are the sources that the namespace follows; nil while it follows the highest event time. It
+	// begins to follow them before it judges the input offset followsFrom.
 	sources     *sourceTimes
 	followsFrom int64
-	want        []string // records that must be emitted
+	want        []string // descriptions of the records that must be emitted
 
-	leases   []leaseTimes // by next
+	leases   []leaseTimes // in the order of next
 	bypassed []bypassedRange
 	known    claimsProgress
-	// showsStep has the times of the partition's progress records at which broker time may
-	// have changed by a step.
+	// showsStep has the times of those progress records of the partition at which broker time may have changed
+	// by a step.
 	showsStep map[int64]bool
 
-	sent   map[position]*Record // outcomes that are not routed yet; nil if they were not read
-	newest map[source]int64     // offset of the newest outcome of each partition
+	sent   map[position]*Record // outcomes that are not routed yet; nil if the outcomes were not read
+	newest map[source]int64     // offset of the newest routed outcome of each partition
 	counts map[string]int
 }
 
-// CheckClaims folds the repartition topic to the records that oncebus should have
-// emitted, and compares them with those that live readers saw: one dispatch for
-// each attempt, one reply for each request, no outcome lost or applied twice,
-// results byte for byte. It returns the differences and how much it compared:
-// records by topic, and events of the fold by name.
+// CheckClaims folds the repartition topic into the records that oncebus should have emitted, and compares these
+// with the records that live readers saw: one dispatch for each attempt, one reply for each request, no outcome
+// lost or applied twice, and results byte for byte. It returns the differences, and how much it has compared:
+// the number of records by topic, and the number of events of the fold by name.
 func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts map[string]int) {
 	counts = map[string]int{}
 	sent := c.outcomes(live, counts)
@@ -146,8 +146,7 @@ func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts ma
 	return wrong, counts
 }
 
-// outcomes returns the route's outcomes by their offsets, nil if they were
-// not read.
+// outcomes returns the outcomes of the route by their positions; nil if they were not read.
 func (c *Claims) outcomes(live map[string][]Record, counts map[string]int) map[position]*Record {
 	if c.Outcomes == "" {
 		return nil
@@ -164,8 +163,8 @@ func (c *Claims) outcomes(live map[string][]Record, counts map[string]int) map[p
 	return sent
 }
 
-// tokenOf returns the claim token of an outcome, whose executor may write the header's name
-// in any letter case.
+// tokenOf returns the claim token of an outcome. An executor may write the name of the header in any letter
+// case.
 func tokenOf(r *Record) string {
 	for _, h := range r.Headers {
 		if strings.EqualFold(h.Key, "oncebus-claim-token") {
@@ -175,7 +174,7 @@ func tokenOf(r *Record) string {
 	return ""
 }
 
-// line describes a record as the fold does.
+// line describes a record that was read, in the same words as the fold describes the record that it expects.
 func (c *Claims) line(r *Record) string {
 	verdict, attempt := text(r, headerVerdict), text(r, "oncebus-attempt")
 	switch r.Topic {
@@ -193,7 +192,7 @@ func (c *Claims) line(r *Record) string {
 	return fmt.Sprintf("dead %s: %s, %s", r.Key, verdict, content(r.Value, r.Headers))
 }
 
-// content is the application's part of a record, byte for byte.
+// content returns the application's part of a record, byte for byte.
 func content(value []byte, headers []Header) string {
 	shown := func(b []byte) string {
 		if b == nil {
@@ -222,11 +221,12 @@ func (f *claimFold) dead(r *Record, verdict string) {
 	f.emit("dead %s: %s, %s", r.Key, verdict, content(r.Value, r.Headers))
 }
 
-// take judges one record of the repartition topic.
+// take judges the next record of the repartition topic.
 func (f *claimFold) take(r *Record) error {
 	f.beginSources(r.Offset)
 	if isProgress(r) {
-		// It is written without input, so one may follow what was processed.
+		// A progress record is written without input, so it may come after everything that the task has
+		// processed.
 		if n := len(f.leases); n > 0 && r.Offset >= f.leases[n-1].next {
 			return nil
 		}
@@ -258,8 +258,7 @@ func (f *claimFold) take(r *Record) error {
 	return nil
 }
 
-// arrived removes a routed outcome from sent: oncebus routes each outcome once,
-// unchanged and in order.
+// arrived removes a routed outcome from sent. oncebus must route each outcome once, unchanged and in order.
 func (f *claimFold) arrived(r *Record, from position) error {
 	if f.sent == nil {
 		return nil
@@ -283,6 +282,7 @@ func (f *claimFold) isRetained(k *claim) bool {
 	return k != nil && (!f.seen || k.first >= f.last-2*f.Window-f.Grace)
 }
 
+// event judges an event: it is invalid, late or a duplicate, or it makes a new claim and is dispatched.
 func (f *claimFold) event(r *Record, e *envelope) {
 	key, time, from := string(r.Key), e.time, e.from
 	switch {
@@ -324,14 +324,14 @@ func (f *claimFold) event(r *Record, e *envelope) {
 	f.dispatch(r, verdict, attempt)
 }
 
-// covers reports whether an event at a time is a duplicate of a claim.
+// covers reports whether an event with this event time is a duplicate of a claim.
 func (f *claimFold) covers(k *claim, time int64) bool {
 	return time >= k.first-f.Window && time <= k.first+f.Window
 }
 
-// late judges an event too far behind stream time or its source. It is a duplicate if the claim of
-// its key is still stored. After the window of that claim, in a source that is ahead of others, it
-// is another operation, and its reply says nothing of the claim.
+// late judges an event that is too far behind stream time or behind its source. The event is a duplicate if the
+// claim of its key is still stored. If it comes after the window of that claim, which is possible in a source
+// that is ahead of others, it is another operation, and its reply tells nothing about the claim.
 func (f *claimFold) late(r *Record, e *envelope) {
 	d, _ := f.keyOf(e)
 	k := f.keys[d]
@@ -381,11 +381,11 @@ func (f *claimFold) duplicate(r *Record, k *claim, e *envelope) {
 	}
 }
 
-// outcomeKinds are the kinds by their number.
+// outcomeKinds has the kinds of outcomes by their number.
 var outcomeKinds = [...]string{"submitted", "completed", "failed", "rejected", "forget", "start", "renew"}
 
-// outcome applies an outcome that an executor sent: kind 1 | length 1 | token | of a start or
-// renewal: length 1 | start id.
+// outcome applies an outcome that an executor has sent. The format is: kind 1 | length 1 | token | of a start
+// or renewal: length 1 | start id.
 func (f *claimFold) outcome(r *Record, e *envelope) error {
 	b := e.outcome
 	if len(b) < 2 || len(b) < 2+int(b[1]) || int(b[0]) >= len(outcomeKinds) {
@@ -412,8 +412,8 @@ func (f *claimFold) outcome(r *Record, e *envelope) error {
 	return nil
 }
 
-// apply applies an outcome of a kind to its claim, and returns false if the
-// status of the claim refuses it, or its result. An outcome that repeats has no effect.
+// apply applies an outcome of this kind to its claim. It returns false if the status or the result of the claim
+// does not allow the outcome. An outcome that repeats an earlier one has no effect.
 func (f *claimFold) apply(k *claim, kind, result string) bool {
 	status := kind
 	if kind != "submitted" && kind != "completed" {
@@ -461,7 +461,7 @@ func (f *claimFold) replyToAll(k *claim, status, value string) {
 	k.requesters = nil
 }
 
-// differ lists the lines that only one of want and got has.
+// differ lists the lines that are only in want or only in got.
 func differ(want, got []string) (wrong []string) {
 	slices.Sort(want)
 	slices.Sort(got)
@@ -478,7 +478,7 @@ func differ(want, got []string) (wrong []string) {
 	return wrong
 }
 
-// order compares the first of two lists; an empty one comes last.
+// order compares the first elements of two lists. An empty list comes last.
 func order(a, b []string) int {
 	switch {
 	case len(a) == 0:
@@ -489,7 +489,7 @@ func order(a, b []string) int {
 	return cmp.Compare(a[0], b[0])
 }
 
-// text returns a header, "" without one.
+// text returns the value of a header; "" if the record does not have it.
 func text(r *Record, name string) string {
 	for _, h := range r.Headers {
 		if h.Key == name {

@@ -1,11 +1,11 @@
 package oracle
 
-// A task without its local state forwards the events of a claim route that fails open, without
-// a claim. Its outcomes wait. Later it stores what it forwarded, as keys of which no outcome
-// can arrive, and emits none of it again.
+// A task without its local state forwards the events of a claim route that fails open without a claim; outcomes
+// have to wait. Later the task stores the events that it has forwarded as keys for which no outcome can arrive,
+// and does not emit them again.
 
-// A bypassedRange is a range of input offsets whose events were forwarded unchecked. They were
-// judged by the stream time and the sources of the checkpoint.
+// A bypassedRange is a range of input offsets whose events were forwarded unchecked. These events were judged
+// by the stream time and the sources in the checkpoint.
 type bypassedRange struct {
 	offsetRange
 	last    int64
@@ -21,7 +21,7 @@ func (c *Claims) bypasses(changelog []Record) map[int32][]bypassedRange {
 		number, ok := numberOf(r.Key)
 		at := chains[r.Partition]
 		if !ok || at.add(number, r.Value) != nil {
-			continue // leases reports the error
+			continue // leases reports this error
 		}
 		chains[r.Partition] = at
 		cp := &at.newest
@@ -41,7 +41,7 @@ func (c *Claims) bypasses(changelog []Record) map[int32][]bypassedRange {
 	return all
 }
 
-// bypassOf returns the bypassed range of an input offset; nil for an event that was judged.
+// bypassOf returns the bypassed range that has an input offset; nil for an event that was judged.
 func (f *claimFold) bypassOf(offset int64) *bypassedRange {
 	for i := range f.bypassed {
 		if b := &f.bypassed[i]; b.from <= offset && offset < b.to {
@@ -51,8 +51,8 @@ func (f *claimFold) bypassOf(offset int64) *bypassedRange {
 	return nil
 }
 
-// forwarded expects what a task emitted for an event without its local state, and stores the
-// event as the task did later.
+// forwarded expects what a task has emitted for an event while it lacked its local state, and stores the event
+// as the task did later.
 func (f *claimFold) forwarded(r *Record, e *envelope, b *bypassedRange) {
 	key, null := string(r.Key), content(nil, nil)
 	switch {
@@ -70,7 +70,7 @@ func (f *claimFold) forwarded(r *Record, e *envelope, b *bypassedRange) {
 	f.emit("dispatch %s: bypassed, attempt , %s", r.Key, content(r.Value, r.Headers))
 	f.reply(key, "bypassed", "bypassed", 0, null)
 	if f.tooOld(e, f.last, f.seen, f.sources) {
-		return // late by now
+		return // the event is late by now
 	}
 	f.storeForwarded(e)
 	f.moveTime(e, r.Timestamp)
@@ -97,7 +97,7 @@ func (f *claimFold) storeForwarded(e *envelope) {
 	f.keys[d] = fresh
 }
 
-// shown is the claim status of a reply: forwarded if no outcome can arrive.
+// shown returns the claim status that a reply shows: forwarded if no outcome can arrive.
 func (k *claim) shown() string {
 	if k.status == "submitted" && k.ended {
 		return "forwarded"

@@ -5,10 +5,10 @@ import (
 	"encoding/binary"
 )
 
-// keyOf returns the digest of the key that an event has or claims. In a route that
-// forwards collisions it may be the second one, the digest of key and fingerprint: while
-// the row of that key is retained, or if another event has the first key, which is
-// reported. An earlier row of the same details under the first key comes first.
+// keyOf returns the digest of the key that an event has, or will claim. In a route that forwards collisions
+// this may be the second key, which is the digest of the key and the fingerprint: either because the second
+// key's row is retained, or because another event has the first key; collided reports the latter. If the first
+// key has an earlier row with the same details, that row takes precedence.
 func (f *claimFold) keyOf(e *envelope) (d digest, collided bool) {
 	if !f.ForwardsCollisions {
 		return e.digest, false
@@ -30,7 +30,7 @@ func (f *claimFold) keyOf(e *envelope) (d digest, collided bool) {
 	return e.digest, false
 }
 
-// before reports whether k was first seen before other.
+// before reports whether claim k was first seen before other.
 func (k *claim) before(other *claim) bool {
 	switch {
 	case k.first != other.first:

@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// Where a route names the consumer group of its executor, a lease begins when the group has
-// committed the event. Progress records say up to when it had.
+// If a route names the consumer group of its executor, a lease begins only when the group has committed the
+// event. Progress records tell up to which time the group has committed.
 
-// passed says that every event dispatched before to was committed at at, ms.
+// passed tells that the group had committed every event that was dispatched before to, by the time at. Both are
+// in ms.
 type passed struct{ to, at int64 }
 
-// passedMax is the most times that a task keeps; one that comes within an eighth of the
-// lease after the last is not kept.
+// passedMax is how many of these times a task keeps. It does not keep a time that comes within a passedStep-th
+// (an eighth) of the lease after the last one.
 const passedMax, passedStep = 16, 8
 
-// readExecutors reads the executors of a progress record: routes, uvarint, and for each:
-// route, entries, uvarint, and for each: to and at, varint. The broker stored the record
-// at a time, which replaces at.
+// readExecutors reads the executors in a progress record: routes, uvarint, and for each: route, entries,
+// uvarint, and for each: to and at, varint. The time at which the broker stored the record replaces at.
 func (f *claimFold) readExecutors(b *fields, stored int64) {
 	for n := b.unsigned(1 << 16); n > 0 && !b.bad; n-- {
 		route := string(b.bytes(int(b.unsigned(1 << 31))))
@@ -31,8 +31,7 @@ func (f *claimFold) readExecutors(b *fields, stored int64) {
 	}
 }
 
-// pass keeps a time of the executor, as the product does: what it drops makes a lease last
-// longer.
+// pass keeps a time of the executor as the product does. The times that it drops make a lease last longer.
 func (f *claimFold) pass(p passed) {
 	kept := f.known.passed
 	if n := len(kept); n > 0 {
@@ -60,7 +59,7 @@ func (f *claimFold) pass(p passed) {
 	f.known.passed = kept
 }
 
-// readTo is the time before which every outcome was read; the lowest if that is not known.
+// readTo returns the time before which every outcome was read; math.MinInt64 if it is not known.
 func (f *claimFold) readTo() int64 {
 	to, known := int64(math.MaxInt64), false
 	for topic, read := range f.known.read {
@@ -68,7 +67,7 @@ func (f *claimFold) readTo() int64 {
 			continue // of another route
 		}
 		if len(read) < f.known.partitions[topic] {
-			return math.MinInt64 // one of them is unread
+			return math.MinInt64 // a partition has not been read
 		}
 		known, to = true, min(to, f.known.counted[topic])
 		for _, at := range read {
@@ -81,8 +80,9 @@ func (f *claimFold) readTo() int64 {
 	return to
 }
 
-// executorHad reports whether the executor had an event for its lease: it committed what was
-// dispatched after began, at least a lease before the outcomes were read to a time.
+// executorHad reports whether the executor has had an event for the length of a lease: it had committed
+// everything that was dispatched up to began, at least a lease before the time up to which the outcomes were
+// read.
 func (f *claimFold) executorHad(began, stepped, readTo int64) bool {
 	for i := len(f.known.passed) - 1; i >= 0; i-- {
 		if p := f.known.passed[i]; max(p.at, stepped)+f.Lease < readTo {

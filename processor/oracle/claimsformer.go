@@ -5,17 +5,17 @@ import (
 	"encoding/binary"
 )
 
-// An event after the window of a claim is another operation. If the outcome of the claim
-// before is still to come, oncebus keeps that claim under a digest of its own.
+// An event after the window of a claim is another operation. If the outcome of the previous claim is still to
+// come, oncebus keeps that claim under a different digest.
 
-// formerDigest is the digest under which the claim of an attempt is kept.
+// formerDigest returns the digest under which the former claim of an attempt is kept.
 func formerDigest(d digest, attempt uint64) digest {
 	text := binary.LittleEndian.AppendUint32(append([]byte("oncebus former claim\n"), d[:]...), uint32(attempt))
 	sum := sha256.Sum256(text)
 	return digest(sum[:16])
 }
 
-// keepFormer keeps the claim of a key that another event claims after its window.
+// keepFormer keeps the claim of a key that another event claims after the window of the claim.
 func (f *claimFold) keepFormer(d digest, k *claim) {
 	if k.status == "in_progress" || k.status == "submitted" && !k.ended {
 		f.counts["former claims"]++
@@ -23,8 +23,8 @@ func (f *claimFold) keepFormer(d digest, k *claim) {
 	}
 }
 
-// claimOf returns the claim of an attempt, that of its key or a former one; that of the
-// key if it has no such attempt.
+// claimOf returns the claim to which an attempt belongs: the claim of its key, or a former claim. If there is
+// no such attempt, it returns the claim of the key.
 func (f *claimFold) claimOf(d digest, attempt uint64) *claim {
 	k := f.keys[d]
 	if f.isRetained(k) && attempt < k.attempt {

@@ -7,15 +7,14 @@ import (
 	"slices"
 )
 
-// leaseTimes decide on leases up to an input offset, together with the records'
-// timestamps. began is when the transaction began: no executor received an event
-// before. up is when the task started, stepped when it knew that broker time had last
-// changed by a step.
-// All are ms of the broker's clock.
+// leaseTimes has the times that decide about leases for the input offsets below next, together with the
+// timestamps of the records. began is when the transaction began: no executor received an event before that. up
+// is when the task started. stepped is when, as the task knew, broker time had last changed by a step. All
+// times are ms of the broker's clock.
 type leaseTimes struct{ next, began, up, stepped int64 }
 
-// leases reads the times of each partition from its checkpoints. A task
-// starts before its transactions begin.
+// leases reads the times of each partition from the checkpoints of the partition. A task starts before its
+// transactions begin.
 func (c *Claims) leases(changelog []Record) (map[int32][]leaseTimes, error) {
 	all, chains := map[int32][]leaseTimes{}, map[int32]chain{}
 	for i := range changelog {
@@ -46,7 +45,7 @@ func (c *Claims) leases(changelog []Record) (map[int32][]leaseTimes, error) {
 	return all, nil
 }
 
-// timesOf returns the times of the transaction that judged an input offset.
+// timesOf returns the times of the transaction that judged this input offset.
 func (f *claimFold) timesOf(offset int64) leaseTimes {
 	i, _ := slices.BinarySearchFunc(f.leases, offset+1, func(at leaseTimes, next int64) int { return cmp.Compare(at.next, next) })
 	if i == len(f.leases) {
@@ -55,11 +54,11 @@ func (f *claimFold) timesOf(offset int64) leaseTimes {
 	return f.leases[i]
 }
 
-// dispatchedAt is the earliest time at which an executor could have an event.
+// dispatchedAt returns the earliest time at which an executor could have received an event.
 func (f *claimFold) dispatchedAt(r *Record) int64 { return max(r.Timestamp, f.timesOf(r.Offset).began) }
 
-// leaseBegan is the broker time at which the lease of a claim begins for a duplicate. A
-// claim more than a minute after its duplicate is of a broker's clock that was set back.
+// leaseBegan returns the broker time at which the lease of a claim begins, as a duplicate must see it. If the
+// claim is more than a minute later than its duplicate, the broker's clock was set back after the claim.
 func (f *claimFold) leaseBegan(since int64, duplicate *Record) int64 {
 	times, latest, stepped := f.timesOf(duplicate.Offset), f.dispatchedAt(duplicate)+60_000, f.stepped(duplicate)
 	switch {
@@ -72,11 +71,11 @@ func (f *claimFold) leaseBegan(since int64, duplicate *Record) int64 {
 	}
 }
 
-// stepped is when broker time had last changed by a step, for an event.
+// stepped returns when broker time had last changed by a step, as known for an event.
 func (f *claimFold) stepped(event *Record) int64 {
 	times := f.timesOf(event.Offset)
 	if f.showsStep[times.stepped] {
 		return f.known.stepped
 	}
-	return max(f.known.stepped, times.stepped) // the task noticed it, before the log showed it
+	return max(f.known.stepped, times.stepped) // the task noticed the step before the log showed it
 }

@@ -2,25 +2,25 @@ package oracle
 
 import "math"
 
-// claimsProgress is what a task knows of the outcomes, by the progress records that it
-// read. Times are ms of the broker's clock.
+// claimsProgress is what a task knows about the outcomes from the progress records that it has read. Times are
+// ms of the broker's clock.
 type claimsProgress struct {
-	counted    map[uint16]int64 // when the topic had no more partitions than that
+	counted    map[uint16]int64 // by topic: when the topic had no more partitions than partitions tells
 	partitions map[uint16]int
-	read       map[uint16]map[int]int64 // without those that are unread
-	passed     []passed                 // by the executor's group, ascending
+	read       map[uint16]map[int]int64 // without the partitions that are unread
+	passed     []passed                 // by the executor's consumer group, ascending
 	last       int64                    // when the last progress record was stored
 	stepped    int64                    // when broker time may last have changed by a step; 0 for never
 }
 
-// followsStep reports whether broker time may have changed by a step between two progress
-// records: it went back, or a minute passed without one.
+// followsStep reports whether broker time may have changed by a step between two progress records: time went
+// back, or more than a minute passed without a progress record.
 func followsStep(before, now int64) bool {
 	return before != 0 && (now > before+60_000 || now < before-1000)
 }
 
-// stepsOf returns by partition the times of the progress records that follow a step. Those of
-// inputs alone show none.
+// stepsOf returns, by partition, the times of the progress records that follow a step. Progress records that
+// are only about inputs do not show a step.
 func stepsOf(repartition []*Record) map[int32]map[int64]bool {
 	steps, last := map[int32]map[int64]bool{}, map[int32]int64{}
 	for _, r := range repartition {
@@ -41,10 +41,9 @@ func stepsOf(repartition []*Record) map[int32]map[int64]bool {
 	return steps
 }
 
-// progress reads a progress record: topics, uvarint, and for each: number, uvarint |
-// counted at, varint | partitions, uvarint, and for each: 0 for unknown, or one more than
-// the zigzag difference of the time to counted at. The executors follow, and the inputs. The
-// broker stored it later than any time in it.
+// progress reads a progress record: topics, uvarint, and for each: number, uvarint | counted at, varint |
+// partitions, uvarint, and for each: 0 if unknown, or one more than the zigzag difference of the time to
+// counted at. The executors follow, and the inputs. The broker stored the record after any time in it.
 func (f *claimFold) progress(r *Record) error {
 	p, err := openProgress(r.Value)
 	if err != nil {
@@ -79,11 +78,12 @@ func (f *claimFold) progress(r *Record) error {
 	return nil
 }
 
-// aheadMax is how far a worker's broker time may be ahead, ms: later times are of before it
-// was set back.
+// aheadMax is how far, in ms, the broker time of a worker may be ahead. A time that is further ahead is from
+// before the broker's clock was set back.
 const aheadMax = 10_000
 
-// readOutcomes reads what a progress record that was stored at a time says of a topic.
+// readOutcomes reads what a progress record says about a topic of outcomes. The record was stored at the time
+// stored.
 func (p *claimsProgress) readOutcomes(b *fields, stored int64) {
 	topic, counted := uint16(b.unsigned(1<<16)), b.signed()
 	times := make([]uint64, b.unsigned(1<<20))
@@ -102,12 +102,12 @@ func (p *claimsProgress) readOutcomes(b *fields, stored int64) {
 			p.read[topic][partition] = min(at, stored)
 		}
 	}
-	if len(times) >= p.partitions[topic] { // else the broker that answered was behind
+	if len(times) >= p.partitions[topic] { // otherwise the broker that answered was behind
 		p.partitions[topic], p.counted[topic] = len(times), min(counted, stored)
 	}
 }
 
-// answerEvicted answers the requests of claims that stream time evicts.
+// answerEvicted answers the requests that wait for claims which stream time now evicts.
 func (f *claimFold) answerEvicted() {
 	for _, k := range f.keys {
 		if k.status != "freed" && !f.isRetained(k) {
@@ -116,7 +116,7 @@ func (f *claimFold) answerEvicted() {
 	}
 }
 
-// answerWaiting answers the requests of a claim without an outcome.
+// answerWaiting answers the requests that wait for a claim without an outcome.
 func (f *claimFold) answerWaiting(k *claim, count string) {
 	for _, q := range k.requesters {
 		f.counts[count]++
@@ -125,8 +125,8 @@ func (f *claimFold) answerWaiting(k *claim, count string) {
 	k.requesters = nil
 }
 
-// leaseIsOver reports whether the lease of a claim has ended for a duplicate: every
-// outcome that was stored in its time has been read.
+// leaseIsOver reports whether the lease of a claim has ended for a duplicate: that is so when every outcome
+// that was stored during the lease has been read.
 func (f *claimFold) leaseIsOver(k *claim, duplicate *Record) bool {
 	began := f.leaseBegan(k.since, duplicate)
 	if f.ByClock {

@@ -5,20 +5,21 @@ import (
 	"math"
 )
 
-// For routes in claim mode that share the app, Check follows the events through the
-// router, the stream time and the rows in the stores, and compares the readings of
-// the topics. CheckClaims checks the content.
+// For routes in claim mode that share the app with plain routes, Check follows the events through the router,
+// the stream time and the rows in the stores, and compares the readings of the topics. CheckClaims checks the
+// content.
 
-// moveStreamTime moves the stream time to that of an event of claim mode.
+// moveStreamTime moves the stream time to the event time of an event in claim mode.
 func (f *fold) moveStreamTime(e *envelope, c *Claims, present int64) {
 	if e.time > add(present, c.Skew) || f.lateness(e, c.NamespaceID, c.Window, c.Grace) != "" {
-		return // not judged, or a duplicate that is behind stream time
+		return // the event is not judged, or is a duplicate behind stream time
 	}
 	f.moveTime(e, c.NamespaceID, present)
 }
 
-// sourcesBegin returns by partition the input offset at which the first transaction began whose
-// checkpoint has sources of the namespace; math.MaxInt64 if all that was judged is of others.
+// sourcesBegin returns, by partition, the input offset at which the first transaction began whose checkpoint
+// has sources of the namespace. It is math.MaxInt64 if the partition has judged something, but no checkpoint
+// has such sources.
 func (c *Claims) sourcesBegin(changelog []Record) map[int32]int64 {
 	all, chains := map[int32]int64{}, map[int32]chain{}
 	if len(c.Sources) == 0 {
@@ -33,7 +34,7 @@ func (c *Claims) sourcesBegin(changelog []Record) map[int32]int64 {
 		at := chains[r.Partition]
 		next := at.newest.next
 		if at.add(number, r.Value) != nil {
-			continue // leases reports the error
+			continue // leases reports this error
 		}
 		chains[r.Partition] = at
 		switch {
@@ -46,8 +47,8 @@ func (c *Claims) sourcesBegin(changelog []Record) map[int32]int64 {
 	return all
 }
 
-// beginSources begins to follow the sources, before an input offset is judged. Nothing is known of
-// them but that events have come to stream time.
+// beginSources begins to follow the sources, before an input offset is judged. At that time only the stream
+// time is known, up to which events have come.
 func (f *claimFold) beginSources(offset int64) {
 	if len(f.Sources) == 0 || f.sources != nil || offset < f.followsFrom {
 		return
@@ -59,7 +60,7 @@ func (f *claimFold) beginSources(offset int64) {
 	f.sources = newSourceTimes(f.NamespaceID, f.Sources, highest)
 }
 
-// unfollowed finds a partition of which no checkpoint has sources.
+// unfollowed returns a violation if no checkpoint of the partition has sources.
 func (f *claimFold) unfollowed(partition int32) []string {
 	if len(f.Sources) == 0 || f.followsFrom != math.MaxInt64 {
 		return nil
@@ -67,15 +68,15 @@ func (f *claimFold) unfollowed(partition int32) []string {
 	return []string{fmt.Sprintf("%s/%d: no checkpoint has the sources of the namespace", f.Changelog, partition)}
 }
 
-// tooOld reports whether an event is behind stream time, or behind what its own source had come
-// to, by more than window and grace.
+// tooOld reports whether an event is behind stream time by more than window and grace, or behind the time that
+// its own source has reached.
 func (c *Claims) tooOld(e *envelope, last int64, seen bool, sources *sourceTimes) bool {
 	latest := e.time + c.Window + c.Grace
 	return seen && last > latest || sources.front(e.source()) > latest
 }
 
-// moveTime moves the stream time after an event that was judged, and answers those whose claims
-// it evicts. It was stored at a broker time.
+// moveTime moves the stream time after an event that was judged, and answers the requests whose claims are
+// evicted thereby. The event was stored at broker time now.
 func (f *claimFold) moveTime(e *envelope, now int64) {
 	switch {
 	case f.sources != nil:
@@ -87,7 +88,7 @@ func (f *claimFold) moveTime(e *envelope, now int64) {
 	f.answerEvicted()
 }
 
-// ofClaims reports whether a row of the changelog is one of claim mode.
+// ofClaims reports whether a row of the changelog belongs to a route in claim mode.
 func (c *check) ofClaims(row *Record) bool {
 	for i := range c.cfg.Claims {
 		if len(row.Value) > 2 && row.Value[2] == c.cfg.Claims[i].NamespaceID {
@@ -97,7 +98,7 @@ func (c *check) ofClaims(row *Record) bool {
 	return false
 }
 
-// readClaims compares the readings of the topics of claim mode (K7).
+// readClaims compares the readings of the topics of routes in claim mode (K7).
 func (c *check) readClaims() {
 	read := map[string]bool{"": true}
 	for i := range c.cfg.Claims {

@@ -2,14 +2,14 @@ package oracle
 
 import "fmt"
 
-// row describes the expected row of a key.
+// row describes the expected row of a claim.
 func (k *claim) row() string {
 	return fmt.Sprintf("%s, attempt %d, first %d at %v", k.status, k.attempt, k.first, k.at)
 }
 
-// readRow describes a row: version 1 | flags 1 | namespaceID 1 | status 1 |
-// first varint | topic, partition, offset uvarint | [fingerprint 8] |
-// [attempt uvarint] | … (rows of routes with adjacent buckets have a shift there; the oracle has none)
+// readRow describes a row: version 1 | flags 1 | namespaceID 1 | status 1 | first varint | topic, partition,
+// offset uvarint | [fingerprint 8] | [attempt uvarint] | … (rows of routes with adjacent buckets have a shift
+// there, but the oracle knows no such routes)
 func readRow(b []byte) string {
 	f := fields{rest: b[4:]}
 	first := f.signed()

@@ -5,11 +5,11 @@ import (
 	"strconv"
 )
 
-// An executor asks before it runs (start) and while it runs (renew). One start id gets the
-// grant of an attempt, and then no lease ends the attempt.
+// An executor asks before it works on an event (start), and while it works on it (renew). A single start id
+// gets the grant of an attempt; after that, no lease ends the attempt.
 
-// question answers a start or a renewal with the token of an attempt. current reports that
-// the attempt is the key's. byHTTP reports that a request gets the answer as a verdict.
+// question answers a start or a renewal that has the token of an attempt. current tells that the attempt is the
+// newest of the key. byHTTP tells that a request gets the answer in a verdict.
 func (f *claimFold) question(r *Record, kind, id string, k *claim, current, byHTTP bool) {
 	answer, startedBy, attempt := "superseded", "", uint64(0)
 	if f.isRetained(k) {
@@ -29,10 +29,10 @@ func (f *claimFold) question(r *Record, kind, id string, k *claim, current, byHT
 	}
 }
 
-// grant applies a question that was granted.
+// grant applies a question that is granted.
 func (f *claimFold) grant(r *Record, kind, id string, k *claim) {
 	if k.startID != "" {
-		return // granted again; a started attempt has no lease
+		return // it was granted before; a started attempt has no lease
 	}
 	if kind == "start" {
 		k.startID = id
@@ -42,7 +42,7 @@ func (f *claimFold) grant(r *Record, kind, id string, k *claim) {
 	}
 }
 
-// answerLine describes an answer, in the log and in the fold.
+// answerLine describes an answer, both for the log and for the fold.
 func answerLine(key, kind, answer string, attempt uint64, id, startedBy, content string) string {
 	shown := ""
 	if attempt > 0 {
@@ -51,7 +51,7 @@ func answerLine(key, kind, answer string, attempt uint64, id, startedBy, content
 	return fmt.Sprintf("answer to %s: %s %s, attempt %s, start id %q, started by %q, %s", key, kind, answer, shown, id, startedBy, content)
 }
 
-// announce expects the answer superseded that an attempt in progress gets without a question.
+// announce expects the answer superseded that an attempt in progress gets without having asked.
 func (f *claimFold) announce(k *claim) {
 	if f.Answers != "" {
 		f.counts["announced"]++
@@ -59,7 +59,7 @@ func (f *claimFold) announce(k *claim) {
 	}
 }
 
-// noticeOf describes an answer without a question, in the log.
+// noticeOf describes an answer in the log that comes without a question.
 func noticeOf(r *Record) string {
 	token, err := readToken(tokenOf(r))
 	if answer := text(r, "oncebus-answer"); err != nil || answer != "superseded" {
@@ -68,7 +68,7 @@ func noticeOf(r *Record) string {
 	return noticeLine(token.first, token.attempt)
 }
 
-// noticeLine describes an answer without a question, in the log and in the fold.
+// noticeLine describes an answer without a question, both for the log and for the fold.
 func noticeLine(first position, attempt uint64) string {
 	return fmt.Sprintf("superseded: attempt %d of event %v", attempt, first)
 }

@@ -5,19 +5,19 @@ import (
 	"fmt"
 )
 
-// claimToken is what a claim token names.
+// claimToken has what a claim token identifies.
 type claimToken struct {
 	key     digest
-	home    int32 // the partition of its task
+	home    int32 // partition of the task that has the key
 	first   position
 	attempt uint64
 }
 
-// readToken reads a token: version 1 | namespace 1 | with version 2: app 8 | digest 16 |
-// partition, position of the first event and attempt, uvarints | check 4.
+// readToken parses a token: version 1 | namespace 1 | with version 2: app 8 | digest 16 | partition, position
+// of the first event and attempt, uvarints | check 4.
 func readToken(encoded string) (claimToken, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(encoded)
-	if err == nil && len(raw) >= 30 && raw[0] == 2 { // with the app after the namespace
+	if err == nil && len(raw) >= 30 && raw[0] == 2 { // version 2 has the app after the namespace
 		raw = append(raw[:2:2], raw[10:]...)
 	}
 	if err != nil || len(raw) < 22 {

@@ -1,25 +1,23 @@
-// Package oracle computes what oncebus should have emitted, and compares that
-// with the records that were read. It is a second, slow and small implementation of the
-// rules, written from the product's contract: it folds the repartition topic to
-// the exact outputs and rows. The simulation and the fault harness feed it.
+// Package oracle computes what oncebus should have emitted, and compares that with the records that were read.
+// It is a second, slow and small implementation of the rules, written from the product's contract: it folds the
+// repartition topic into the exact outputs and rows. The simulation and the fault harness feed it.
 //
-// It owns the reference for plain routes ([Check]) and for routes in claim mode
-// ([CheckClaims]), and the numbered invariants K1 to K13 of its findings. [Ledger] judges a
-// running app from streams, in bounded memory; package selfaudit feeds it. It
-// may import the standard library only, and does no I/O.
+// It owns the reference for plain routes ([Check]) and for routes in claim mode ([CheckClaims]), and the
+// numbered invariants K1 to K13, to which each of its findings belongs. [Ledger] judges a running app from
+// streams of records, in bounded memory; package selfaudit feeds it. The oracle may import only the standard
+// library, and does no I/O.
 //
 // Invariants:
-//   - It shares no code with packages dedup, state and processor, so that no
-//     mistake of theirs can hide here. It has readers of its own for envelopes,
-//     checkpoints, rows and claim tokens.
-//   - plant_test.go plants a defect for each invariant, which Check must find. It
-//     must find nothing in a clean history, however strange (clean_test.go).
-//   - It judges from committed records only: those that a read_committed reader saw,
-//     and the offsets that a group committed.
+//   - It shares no code with packages dedup, state and processor, so that no mistake in them can hide here. It has its
+//     own readers for envelopes, checkpoints, rows and claim tokens.
+//   - plant_test.go plants a defect for each invariant, and Check must find it. In a clean history Check must find
+//     nothing, however strange the history is (clean_test.go).
+//   - It judges only from what was committed: the records that a read_committed reader saw, and the offsets that a
+//     consumer group committed.
 //
 // What looks wrong:
-//   - The formats are spelled out again, field by field. Sharing a reader with
-//     the product would make the oracle agree with a wrong one.
-//   - A record in the repartition topic that no producer sent is a finding, but
-//     the fold continues with it: later records depend on it.
+//   - The formats are spelled out again, field by field. If the oracle shared a reader with the product, it would
+//     agree with a wrong reader.
+//   - A record in the repartition topic that no producer has sent is a finding, but the fold continues with it,
+//     because the judgement of later records depends on it.
 package oracle

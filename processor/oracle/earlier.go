@@ -7,20 +7,19 @@ import (
 	"slices"
 )
 
-// A key has a row for each of its windows, as far as a task at level 2 made them. That of the
-// latest one has the digest of the key. Each says when the window before it was first seen, or
-// that it is the first. A row that says neither was made by a seed, or at level 1: what was before
-// it is not known.
+// A key has a row for each of its windows, if a task at level 2 made the rows. The row of the latest window has
+// the digest of the key. Each row tells when the previous window was first seen, or that there is no previous
+// window. A row that tells neither was made by a seed, or at level 1: what was before it is not known.
 
-// What a row says of the window before.
+// What a row tells about the previous window:
 const (
 	beforeUnknown = iota
 	beforeNone
 	beforeKnown
 )
 
-// flags returns the flags of a row: 16 no window before, 32 one before, 64 of an earlier window,
-// 128 stored again.
+// flags returns the flags of a row: 16 there is no previous window, 32 there is one, 64 the row is of an
+// earlier window, 128 it was stored again.
 func (r *row) flags() byte {
 	flags := []byte{0, 16, 32}[r.link]
 	if r.earlier {
@@ -32,7 +31,7 @@ func (r *row) flags() byte {
 	return flags
 }
 
-// appendLink appends how long before the row the window before was first seen, if there is one.
+// appendLink appends how long before the row the previous window was first seen, if there is a previous window.
 func (r *row) appendLink(dst []byte) []byte {
 	if r.link != beforeKnown {
 		return dst
@@ -40,14 +39,14 @@ func (r *row) appendLink(dst []byte) []byte {
 	return binary.AppendUvarint(dst, uint64(r.first-r.before))
 }
 
-// A placed row is one with its digest.
+// A placed row is a row with the digest under which it is stored.
 type placed struct {
 	digest digest
 	row    row
 }
 
-// ofEarlier returns a row as one of an earlier window of a key: its digest is that of the key,
-// xor a hash of when it was first seen.
+// ofEarlier returns a row as the row of an earlier window of a key. Its digest is the digest of the key, xor a
+// hash of the time when the row was first seen.
 func ofEarlier(key digest, r row) placed {
 	sum := sha256.Sum256(binary.LittleEndian.AppendUint64([]byte("oncebus earlier window\n"), uint64(r.first)))
 	for i := range key {
@@ -57,11 +56,11 @@ func ofEarlier(key digest, r row) placed {
 	return placed{key, r}
 }
 
-// judgeEarlier judges an event before the window of the key's latest row. The windows of the key
-// that still count are a list, so no link has to be followed.
+// judgeEarlier judges an event that is before the window of the key's latest row. The fold has the windows of a
+// key that still count in a list, so it need not follow the links between rows.
 func (f *fold) judgeEarlier(e *envelope, r *Route, next row, counts func(*row) bool, window int64) judgement {
 	windows := f.windows[e.digest]
-	at := 0 // of the first window that the event is not before
+	at := 0 // index of the first window that the event is not before
 	for ; at < len(windows) && counts(&windows[at]) && e.time < add(windows[at].first, -window); at++ {
 		if windows[at].link == beforeUnknown {
 			return judgement{verdict: "late", topic: r.to(r.Late),
@@ -78,7 +77,7 @@ func (f *fold) judgeEarlier(e *envelope, r *Route, next row, counts func(*row) b
 	return judgement{verdict: "unique", topic: r.Output, row: next, wrote: true, above: at}
 }
 
-// store stores the row of a judgement, and returns all rows that this writes.
+// store stores the row of a judgement, and returns all rows that are written thereby.
 func (f *fold) store(e *envelope, r *Route, j *judgement) (wrote []placed) {
 	windows := f.windows[e.digest]
 	switch {

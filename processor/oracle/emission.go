@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Headers of an emitted record that the checks read.
+// Headers of an emitted record that the checks read:
 const (
 	headerRoute     = "oncebus-route"
 	headerVerdict   = "oncebus-verdict"
@@ -32,17 +32,17 @@ const (
 type builder struct {
 	cfg        *Config
 	topicNames map[uint16]string
-	headers    []Header // of the last record; reused
+	headers    []Header // headers of the last record; the memory is reused
 	refusals   map[refusalID]string
 }
 
-// foreign reports whether a header is not one of oncebus's own.
+// foreign reports whether a header is not oncebus's own.
 func foreign(h Header) bool {
 	return len(h.Key) < 8 || !strings.EqualFold(h.Key[:8], "oncebus-")
 }
 
-// carried reports whether a header is one that the repartition topic has as it was sent:
-// a foreign one, or how often a record was redriven, up to six digits.
+// carried reports whether the repartition topic keeps a header as it was sent: a foreign header, or the header
+// that tells how often a record was redriven, with up to six digits.
 func carried(h Header) bool {
 	if h.Key != headerAttempt {
 		return foreign(h)
@@ -51,7 +51,7 @@ func carried(h Header) bool {
 	return digits && len(h.Value) > 0 && len(h.Value) <= 6
 }
 
-// redriven returns the first header that says how often a record was redriven, if it has one.
+// redriven returns the first header that tells how often a record was redriven, if the record has one.
 func redriven(headers []Header) []Header {
 	at := slices.IndexFunc(headers, func(h Header) bool { return h.Key == headerAttempt && carried(h) })
 	if at < 0 {
@@ -71,9 +71,9 @@ func (o *builder) positionText(at position) string {
 	return fmt.Sprintf("%s/%d/%d", name, at.partition, at.offset)
 }
 
-// A draft has the source of a record to be emitted.
+// A draft has everything from which a record to be emitted is made.
 type draft struct {
-	record  *Record // as it is in the repartition topic
+	record  *Record // as it is in the repartition topic, unwrapped
 	env     *envelope
 	route   *Route
 	verdict string
@@ -81,9 +81,9 @@ type draft struct {
 	first   *row
 }
 
-// build returns the record for the topic and true, or the one for the dead-letter
-// topic and false if the topic refuses it. Headers are valid until the next call.
-// Partition is -1 if the partition count is unknown.
+// build returns the record for the topic and true; if the topic refuses that record, it returns the record for
+// the dead-letter topic and false. The headers are valid until the next call. Partition is -1 if the number of
+// partitions is unknown.
 func (o *builder) build(l *draft, topic string) (Record, bool) {
 	r := Record{Topic: topic, Timestamp: l.env.timestamp, Key: l.record.Key, Value: l.record.Value}
 	o.headers = o.headers[:0]
@@ -111,7 +111,7 @@ func (o *builder) build(l *draft, topic string) (Record, bool) {
 	return r, why == ""
 }
 
-// addOwnHeaders appends the headers of oncebus.
+// addOwnHeaders appends oncebus's own headers.
 func (o *builder) addOwnHeaders(l *draft) {
 	unique := l.verdict == "unique"
 	if !unique || l.route.Headers.Route {
@@ -156,7 +156,7 @@ func (o *builder) refusal(r *Record, from position, present int64) string {
 	return ""
 }
 
-// recordBytes returns the size of a record that counts against max.message.bytes.
+// recordBytes returns the size of a record as it counts against max.message.bytes.
 func recordBytes(r *Record) int {
 	n := 101 + len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {
@@ -165,8 +165,8 @@ func recordBytes(r *Record) int {
 	return n
 }
 
-// pointer returns the record for a dead-letter topic that refuses the whole one: the
-// parts that fit, and headers that identify it. Its timestamp is the broker's.
+// pointer returns the record for a dead-letter topic that refuses the whole record: it has the parts that fit,
+// and headers that identify the rest. Its timestamp is set by the broker.
 func (o *builder) pointer(l *draft, topic, why string) Record {
 	if l.reason == "" {
 		l.reason = why
@@ -191,7 +191,7 @@ func (o *builder) pointer(l *draft, topic, why string) Record {
 	return r
 }
 
-// description returns the headers that identify a record which did not fit.
+// description returns the headers that identify a record whose value did not fit.
 func description(value []byte, timestamp int64) []Header {
 	hash := sha256.Sum256(value)
 	return []Header{
@@ -200,8 +200,8 @@ func description(value []byte, timestamp int64) []Header {
 	}
 }
 
-// partition returns that of an emitted record: by its key as Kafka clients do, else
-// by the first four bytes of the dedup key.
+// partition returns the partition of an emitted record. It follows from the record key as in Kafka clients;
+// without a record key it follows from the first four bytes of the dedup key.
 func (o *builder) partition(r *Record, e *envelope) int32 {
 	n := o.cfg.Emissions[r.Topic].Partitions
 	switch {
@@ -213,8 +213,7 @@ func (o *builder) partition(r *Record, e *envelope) int32 {
 	return int32((murmur2(r.Key) & 0x7fffffff) % uint32(n))
 }
 
-// murmur2 is Kafka's variant of Austin Appleby's hash, after
-// org.apache.kafka.common.utils.Utils.
+// murmur2 is Kafka's variant of Austin Appleby's hash, as in org.apache.kafka.common.utils.Utils.
 func murmur2(b []byte) uint32 {
 	const m = 0x5bd1e995
 	h := uint32(0x9747b28c) ^ uint32(len(b))
@@ -234,8 +233,8 @@ func murmur2(b []byte) uint32 {
 	return h ^ h>>15
 }
 
-// own returns the value of the last header of a name. The last, because oncebus
-// appends its own.
+// own returns the value of the last header with this name, because oncebus appends its headers after all
+// others.
 func own(r *Record, name string) (string, bool) {
 	for _, h := range slices.Backward(r.Headers) {
 		if h.Key == name {
@@ -245,19 +244,19 @@ func own(r *Record, name string) (string, bool) {
 	return "", false
 }
 
-// same compares two byte strings as Kafka does: null is not empty.
+// same compares two byte strings as Kafka does: null differs from empty.
 func same(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
 
 func sameHeaders(a, b []Header) bool {
 	return slices.EqualFunc(a, b, func(x, y Header) bool { return x.Key == y.Key && same(x.Value, y.Value) })
 }
 
-// sameRecord compares two readings of one offset.
+// sameRecord reports whether two readings of the same offset are equal.
 func sameRecord(a, b *Record) bool {
 	return a.Timestamp == b.Timestamp && same(a.Key, b.Key) && same(a.Value, b.Value) && sameHeaders(a.Headers, b.Headers)
 }
 
-// A fingerprint identifies the content of an emitted record, without its offset.
+// A fingerprint identifies the content of an emitted record, but not its offset.
 type fingerprint [16]byte
 
 // printer makes fingerprints.

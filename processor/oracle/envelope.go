@@ -8,28 +8,28 @@ import (
 	"fmt"
 )
 
-// An envelope is the record key that the router or the ingress gives a record in the
-// repartition topic. It ends with the original record key.
+// An envelope is the record key that the router or the ingress gives to a record in the repartition topic. The
+// original record key is at its end.
 type envelope struct {
 	digest          digest
 	key             [32]byte
-	time, timestamp int64 // of the event and of the raw record, ms
+	time, timestamp int64 // of the event, and of the input record, ms
 	from            position
-	ingress         bool   // the ingress wrote the record: it has no raw record
-	replyTo         string // return address of the request, as in the verdict; "" for none
-	outcome         []byte // of an outcome: its kind, token and start id
+	ingress         bool   // the ingress wrote the record, so it has no input record
+	replyTo         string // return address of the HTTP request, as in the verdict; "" if there is none
+	outcome         []byte // for an outcome: its kind, token and start id
 	route           []byte
 	fingerprint     uint64
-	request         string // the sender's id; "" for none
-	replaces        string // address of a request for the key whose client is gone; "" for none
-	sender          string // "" for none
-	seed            bool   // no event: a key that another system knew
-	streamTime      bool   // a seed without a key: the stream time of the task in another cluster
-	shadow          bool   // no event: the verdict on one, for the task of another key
-	recordKey       []byte // the original one; nil for none
+	request         string // the sender's request id; "" if there is none
+	replaces        string // address of a request for the same key whose client is gone; "" if there is none
+	sender          string // "" if the event has none
+	seed            bool   // the record is no event, but a key that another system knew
+	streamTime      bool   // the record is a seed without a key: it has the stream time of the task in another cluster
+	shadow          bool   // the record is no event, but the verdict on one, for the task of another key
+	recordKey       []byte // the original record key; nil if there was none
 }
 
-// Flags of an envelope.
+// Flags of an envelope:
 const (
 	flagRecordKey = 1 << iota
 	flagHashed
@@ -49,11 +49,11 @@ const (
 
 const envelopeVersion = 2
 
-// kindStart is the first kind of outcome that asks.
+// kindStart is the number of the first kind of outcome that is a question.
 const kindStart = 5
 
-// unwrapped returns a copy of a record of the repartition topic, which has the original
-// record key and, apart from it, the envelope. With an invalid envelope it has no record key.
+// unwrapped returns a copy of a record in the repartition topic that has the original record key, and the
+// envelope separately. If the envelope is invalid, the copy has no record key.
 func unwrapped(r Record) *Record {
 	r.envelope, r.Key = r.Key, nil
 	if e, err := openEnvelope(&r, 0); err == nil {
@@ -70,7 +70,7 @@ func allUnwrapped(records []Record) []*Record {
 	return all
 }
 
-// flagsOf returns the flags of a record of the repartition topic; 0 without an envelope.
+// flagsOf returns the flags of a record in the repartition topic; 0 if it has no envelope.
 func flagsOf(r *Record) uint64 {
 	if len(r.envelope) == 0 || r.envelope[0] != envelopeVersion {
 		return 0
@@ -79,29 +79,29 @@ func flagsOf(r *Record) uint64 {
 	return flags
 }
 
-// isOutcome reports whether a record of the repartition topic is an outcome.
+// isOutcome reports whether a record in the repartition topic is an outcome.
 func isOutcome(r *Record) bool { return flagsOf(r)&flagOutcome != 0 }
 
-// isProgress reports whether a record of the repartition topic is a progress record.
+// isProgress reports whether a record in the repartition topic is a progress record.
 func isProgress(r *Record) bool { return flagsOf(r)&flagProgress != 0 }
 
-// isSeed reports whether a record of the repartition topic is a seed.
+// isSeed reports whether a record in the repartition topic is a seed.
 func isSeed(r *Record) bool { return flagsOf(r)&flagSeed != 0 }
 
-// openEnvelope reads: version 1 | flags, uvarint | length of the route's name, uvarint, and
-// the name | topic, partition, uvarints | timestamp 8, big-endian | offset, uvarint | outcome
-// or event | address | details | shift, varint | address of the request that it replaces |
-// length of the sender 1, and the sender | length of the tenant 1, and the tenant | original
-// record key.
+// openEnvelope reads: version 1 | flags, uvarint | length of the route's name, uvarint, and the name | topic, partition,
+// uvarints | timestamp 8, big-endian | offset, uvarint | outcome or event | address | details | shift, varint | address
+// of the request that it replaces | length of the sender 1, and the sender | length of the tenant 1, and the tenant |
+// original record key.
 //
-// An outcome: kind 1, length of token 1, token, of a start or renewal the length of its id 1
-// and the id. An event: its time minus the timestamp, varint, digest 16, dedup key 32; or in
-// place of that key start and length, uvarints, of a part of the value: the key is its
-// SHA-256; or in a seed its run 8; or in a record for a shadow the verdict 1. An address: partition, uvarint, ingress 8, request 8. Details: fingerprint 8, 0 or
-// 1 and two digests, length of the request id, uvarint, request id.
+//   - An outcome: kind 1, length of token 1, token, for a start or renewal also the length of its id 1 and the id.
+//   - An event: its time minus the timestamp, varint, digest 16, dedup key 32. In place of the dedup key there may be
+//     start and length, uvarints, of a part of the value: the key is then the SHA-256 of that part. A seed has its
+//     run 8 in place of the key, and a record for a shadow the verdict 1.
+//   - An address: partition, uvarint, ingress 8, request 8.
+//   - Details: fingerprint 8, 0 or 1 and two digests, length of the request id, uvarint, request id.
 //
-// A flag says whether there is each of the fields from address on. repartition is the number
-// of the topic, for the position of a record that the ingress wrote: it is its own source.
+// A flag tells, for each of the fields from address on, whether it is there. repartition is the number of the repartition
+// topic: a record that the ingress wrote there is its own source, and its position needs the number.
 func openEnvelope(r *Record, repartition uint16) (e envelope, err error) {
 	if len(r.envelope) == 0 {
 		return e, errors.New("has no record key, so no envelope")
@@ -167,7 +167,7 @@ func (e *envelope) readOutcome(f *fields) {
 	e.outcome = start[:len(start)-len(f.rest)]
 }
 
-// readEvent reads what the envelope says of an event, whose record has a value.
+// readEvent reads the part of the envelope that describes an event. value is the value of the record.
 func (e *envelope) readEvent(f *fields, hashed bool, value []byte) {
 	e.time = e.timestamp + f.signed()
 	copy(e.digest[:], f.bytes(len(e.digest)))
@@ -191,7 +191,7 @@ func (e *envelope) readEvent(f *fields, hashed bool, value []byte) {
 	e.key = sha256.Sum256(value[start : start+n])
 }
 
-// fields reads varints from a slice.
+// fields reads fields from a slice of bytes. After an error, bad is true and all further fields are zero.
 type fields struct {
 	rest []byte
 	bad  bool
@@ -231,7 +231,7 @@ func (f *fields) bytes(n int) []byte {
 
 func (f *fields) byte() byte { return f.bytes(1)[0] }
 
-// address returns an address as the verdict's header has it: big-endian, in hex digits.
+// address reads an address and returns it as in the verdict's header: big-endian, in hexadecimal digits.
 func (f *fields) address() string {
 	var b [20]byte
 	binary.BigEndian.PutUint32(b[:], uint32(f.unsigned(1<<31)))
@@ -240,7 +240,7 @@ func (f *fields) address() string {
 	return hex.EncodeToString(b[:])
 }
 
-// entries skips times by namespace id.
+// entries skips a list of times by namespace id.
 func (f *fields) entries() {
 	for n := f.unsigned(513); n > 0 && !f.bad; n-- {
 		f.take(min(1, len(f.rest)))

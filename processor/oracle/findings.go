@@ -8,37 +8,37 @@ import (
 	"strings"
 )
 
-// MaxMessages is how many violations of one invariant are described.
-// Report.Violations counts all.
+// MaxMessages is how many violations of an invariant are described at most. Report.Violations counts all of
+// them.
 const MaxMessages = 20
 
-// A Report says how much was checked.
+// A Report tells how much was checked.
 type Report struct {
-	Sent         int            // acknowledged raw records
+	Sent         int            // acknowledged input records
 	Requests     int            // by HTTP
-	Answers      int            // those of them that were answered with a verdict
+	Answers      int            // requests that were answered with a verdict
 	Verdicts     int            // records of the verdicts topic
-	Bypassed     int            // records that were forwarded, or refused, without a look-up
-	MissingKey   int            // those of them without a key
+	Bypassed     int            // records that were forwarded or refused without a look-up
+	MissingKey   int            // input records without a key
 	Routed       int            // records of the repartition topic
-	Seeds        int            // those of them that are seeds
+	Seeds        int            // records of the repartition topic that are seeds
 	Outputs      map[string]int // emitted records by verdict
 	Dropped      map[string]int // correctly not emitted, by verdict
-	Refused      map[string]int // dead letters that a broker refused for another topic, by that topic
-	Rows         int            // changelog rows, without checkpoints
+	Refused      map[string]int // dead letters about records that a broker refused for another topic, by that topic
+	Rows         int            // rows in the changelog, without checkpoints
 	Transactions int            // checkpoints
-	Idle         int            // those of them that move no offset
+	Idle         int            // checkpoints that move no offset
 	Samples      int            // of the group's offsets
 	Stores       int
 	StoreRows    int
-	// Unwatched: there was no live consumer, so the final read replaces it and K7
-	// is not checked. Unread: the same without a final read.
+	// Unwatched means that there was no live consumer: the final reading replaces it, and K7 is not checked.
+	// Unread means the same for the final reading.
 	Unwatched, Unread bool
-	// Violations counts by invariant.
+	// Violations has the number of violations by invariant.
 	Violations map[string]int
 }
 
-// String is the report in one line.
+// String returns the report as one line.
 func (r Report) String() string {
 	s := fmt.Sprintf("%d sent (%d missing key), %d routed, emitted%s, dropped%s, %d rows in %d transactions (%d idle), %d samples, %d stores with %d rows",
 		r.Sent, r.MissingKey, r.Routed, byName(r.Outputs), byName(r.Dropped), r.Rows, r.Transactions, r.Idle, r.Samples, r.Stores, r.StoreRows)
@@ -97,10 +97,10 @@ func (f *findings) sorted() []Violation {
 	return f.list
 }
 
-// at returns topic, partition and offset of a record as text.
+// at returns the position of a record as topic/partition/offset.
 func at(r *Record) string { return fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset) }
 
-// brief returns bytes as quoted text, shortened if long.
+// brief returns bytes as quoted text. It shortens a long text.
 func brief(b []byte) string {
 	switch {
 	case b == nil:
@@ -111,11 +111,11 @@ func brief(b []byte) string {
 	return fmt.Sprintf("%q", b)
 }
 
-// A log has the records of a topic that one reader saw, by partition and offset.
+// A log has the records of a topic that a reader saw, by partition and in the order of their offsets.
 type log map[int32][]*Record
 
-// split groups a reading by partition. An offset that does not rise is a violation;
-// the other checks skip the record.
+// split groups the records of a reading by partition. An offset that does not rise is a violation; the other
+// checks skip such a record.
 func split(f *findings, reader string, records []Record) log {
 	l := log{}
 	for i := range records {
@@ -130,7 +130,7 @@ func split(f *findings, reader string, records []Record) log {
 	return l
 }
 
-// find returns the record of an offset, or nil.
+// find returns the record at an offset; nil if there is none.
 func find(lane []*Record, offset int64) *Record {
 	i, ok := slices.BinarySearchFunc(lane, offset, func(r *Record, offset int64) int { return cmp.Compare(r.Offset, offset) })
 	if !ok {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// keptStore is a Store in JSON, where digests have to be text.
+// keptStore is a Store for JSON, in which digests have to be text.
 type keptStore struct {
 	Partition  int32
 	Position   int64
@@ -14,7 +14,7 @@ type keptStore struct {
 	Rows       map[string][]byte
 }
 
-// MarshalJSON writes digests as hex digits, because JSON strings cannot have their bytes.
+// MarshalJSON writes digests in hexadecimal digits, because JSON strings cannot have arbitrary bytes.
 func (s Store) MarshalJSON() ([]byte, error) {
 	k := keptStore{s.Partition, s.Position, s.Checkpoint, make(map[string][]byte, len(s.Rows))}
 	for d, row := range s.Rows {
@@ -23,7 +23,7 @@ func (s Store) MarshalJSON() ([]byte, error) {
 	return json.Marshal(k)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads what MarshalJSON has written.
 func (s *Store) UnmarshalJSON(b []byte) error {
 	var k keptStore
 	if err := json.Unmarshal(b, &k); err != nil {

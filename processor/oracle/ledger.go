@@ -7,45 +7,45 @@ import (
 	"slices"
 )
 
-// A Position is the place of a record. Topic is the number of an input topic, or of the
-// repartition topic, in the manifest.
+// A Position is the position of a record. Topic is the number in the manifest of an input topic, or of the
+// repartition topic.
 type Position struct {
 	Topic     uint16
 	Partition int32
 	Offset    int64
 }
 
-// LedgerRoute has the settings of a route that a Ledger uses; durations are ms.
+// LedgerRoute has the settings of a route that a Ledger needs. Durations are ms.
 type LedgerRoute struct {
 	Name                string
 	NamespaceID         uint8
-	Window, Grace, Skew int64 // of several skews the shortest
+	Window, Grace, Skew int64 // Skew: the shortest of several
 	LongestSkew         int64
 	Claims              bool   // claim mode
-	Clamp               bool   // on_future: clamp, so a row may have another time than its event
+	Clamp               bool   // on_future: clamp, so that a row may have a different time than its event
 	Duplicates          Policy // Drop, Forward or To; Drop in claim mode, whose replies are optional
 	Late, MissingKey    Policy
 	FailOpen, Limited   bool
-	Fingerprint         bool // events of one key may collide
-	RejectsAfterWindow  bool // an event after its window is a duplicate while the row is kept
+	Fingerprint         bool // events with the same key may collide
+	RejectsAfterWindow  bool // an event after its window is a duplicate as long as the row is kept
 }
 
-// LedgerConfig is the set-up of the app.
+// LedgerConfig is the set-up of the app that a Ledger judges.
 type LedgerConfig struct {
-	Names  []string // of topics, by their number in the manifest
+	Names  []string // names of topics, by their number in the manifest
 	Routes []LedgerRoute
-	// Repartition is the number of the repartition topic: an event from there came by HTTP and
-	// has no raw record. HasRepartition is false for an app without one.
+	// Repartition is the number of the repartition topic. An event at a position there came by HTTP and has no
+	// input record. HasRepartition is false for an app without this topic.
 	Repartition    uint16
 	HasRepartition bool
-	// Sets are the route sets by which the range may have been judged, with the windows of all
-	// namespaces. Without any, the windows are those of Routes.
+	// Sets are the route sets by which the range may have been judged, with the windows of all namespaces. If
+	// there are none, the windows are those of Routes.
 	Sets []Set
-	Keys int // the most keys in memory; beyond it a sample of the keys is followed
-	Open int // the most records that wait for another one; beyond it likewise
+	Keys int // largest number of keys in memory; if there are more, the ledger follows a sample of the keys
+	Open int // largest number of records that wait for their counterpart; if there are more, likewise
 }
 
-// A Finding is a violation with the place of the record that shows it.
+// A Finding is a violation, with the position of the record that shows it.
 type Finding struct {
 	Invariant string `json:"invariant"` // K1 to K13
 	Route     string `json:"route,omitempty"`
@@ -55,99 +55,99 @@ type Finding struct {
 
 func (f Finding) String() string { return f.Invariant + ": " + f.At + ": " + f.Message }
 
-// RouteCounts count what a Ledger saw of a route.
+// RouteCounts counts what a Ledger has seen of a route.
 type RouteCounts struct {
 	Inputs      int64 `json:"inputs"`
-	Unique      int64 `json:"unique"` // after_window and dispatches included
+	Unique      int64 `json:"unique"` // including after_window and dispatches
 	Duplicates  int64 `json:"duplicates"`
 	DeadLetters int64 `json:"dead_letters"`
-	Forwarded   int64 `json:"forwarded"` // late, limited, bypassed and the like, to the output
-	Dropped     int64 `json:"dropped"`   // late or without a key, by policy
+	Forwarded   int64 `json:"forwarded"` // to the output: late, limited, bypassed and the like
+	Dropped     int64 `json:"dropped"`   // by a policy: late, or without a key
 	Unexplained int64 `json:"unexplained"`
 }
 
-// A Ledger accounts for each record of an app's topics: an event has one fate, and a record in
-// an emission topic has one cause. It reads the topics as streams, in any order between them,
-// and remembers only keys and what still waits for its counterpart.
+// A Ledger accounts for each record in an app's topics: each event must have one fate, and each record in an
+// emission topic one cause. It reads the topics as streams, in any order between the topics. It remembers only
+// keys, and the records that still wait for their counterpart.
 type Ledger struct {
 	cfg    LedgerConfig
 	routes []RouteCounts
 	found  []Finding
-	counts map[string]int64 // findings by invariant
+	counts map[string]int64 // number of findings by invariant
 	spaces [256]space
 
 	keys     map[digest]keyState
 	former   map[digest][]formerRow // rows that were erased or replaced
-	results  map[digest]outcome     // of completed claims
+	results  map[digest]outcome     // results of completed claims
 	rows     map[digest][]*openRow
 	outs     map[digest][]*openOut
 	waiting  map[digest][]*openInput
 	fates    map[Position]*fate
-	unproved []*openInput // late events, until stream time proves it
+	unproved []*openInput // events with a late verdict, until the stream time at the end proves that they are late
 	replies  []openReply
-	jumped   map[digest]bool   // keys whose claim has an attempt without a row
-	kept     map[digest]bool   // digests of claims whose key another event claimed
+	jumped   map[digest]bool   // keys whose claim has an attempt that no row shows
+	kept     map[digest]bool   // digests under which former claims are kept, because another event has claimed the key
 	passed   map[Position]bool // events that were forwarded without a look-up
 	tasks    map[Position]*ledgerTask
 	advanced map[Position][]advance // by partition of an input
 
-	formers               int // rows in former
+	formers               int // number of rows in former
 	open                  int
-	sample, joined        uint8 // only keys with so many low bits zero are followed
+	sample, joined        uint8 // only keys with so many low bits zero are followed, and matched
 	edge                  bool
 	reach                 Range
 	rowCount, outCount    int64
-	compared, notCompared int64 // replies
+	compared, notCompared int64 // numbers of replies
 }
 
-// space is what the routes of a namespace have in common: the longest and the shortest window
-// by which the range may have been judged.
+// space has what the routes of a namespace have in common: the longest and the shortest window by which the
+// range may have been judged.
 type space struct {
 	known, claims, clamp bool
 	longest, shortest    int64
-	span                 int64 // the shortest window with its grace
-	skew                 int64 // the longest one
+	span                 int64 // the shortest window together with its grace
+	skew                 int64 // the longest skew
 }
 
-// keyState is the newest row of a key.
+// keyState has the newest row of a key.
 type keyState struct {
 	first   int64
 	at      uint32 // hash of the position of its first event, and the namespace id
 	attempt uint32 // in claim mode
 }
 
-// formerRow is a row that is not the newest of its key.
+// formerRow is a row that is no longer the newest of its key.
 type formerRow struct {
 	first int64
-	at    uint32 // as in keyState; 0 if a range before this build read it
+	at    uint32 // as in keyState; 0 if an earlier build read the row in an earlier range
 }
 
-// An openRow is a row whose event or output was not read yet.
+// An openRow is a row whose event or output the ledger has not read yet.
 type openRow struct {
 	At       Position
 	First    int64
 	Attempt  uint32
 	Space    uint8
-	NeedsIn  bool // its raw record
+	NeedsIn  bool // it waits for its input record
 	NeedsOut bool
-	Certain  bool // its output is below the ends
-	Soft     bool // its output may have been before the range
+	Certain  bool // its output must be below the ends of the range
+	Soft     bool // its output may be before the range
 	Content  uint64
 	HasPrint bool
 	Where    string
-	// Own is the time that its event has by itself, with HasOwn: that of a clamped one is later than First.
+	// Own is the event's own time, if HasOwn. For an event that was clamped it is later than First.
 	Own    int64
 	HasOwn bool
 }
 
-// An openOut is a record of an output whose row was not read yet.
+// An openOut is a record of an output whose row the ledger has not read yet.
 type openOut struct {
 	Digests []digest
-	Keys    []LedgerKey // which of them it is says its row
+	Keys    []LedgerKey // the row tells which of them is the key of the record
 	Route   int32
-	counted bool // as a unique event of its route
+	counted bool // it was counted as a unique event of its route
 	Claim   bool
-	At      Position // of a dispatch
+	At      Position // position of the first event, of a dispatch
 	Attempt uint32
 	Content uint64
 	Where   string
@@ -155,21 +155,21 @@ type openOut struct {
 	done    bool
 }
 
-// An openInput is an event whose fate is not known yet.
+// An openInput is an event whose fate the ledger does not know yet.
 type openInput struct {
 	At      Position
-	Task    Position // topic and partition of its task
+	Task    Position // topic and partition of the task that judges it
 	Route   int32
-	Digests []digest // its own first
+	Digests []digest // its own digest first
 	Time    int64
 	Keyed   bool
 	Missing bool
 	Content uint64
-	caused  bool // a first event of its key is known
+	caused  bool // the ledger knows a first event of its key
 	done    bool
 }
 
-// A fate joins an event with the one record about it that names it.
+// A fate joins an event with the single record about the event that names it.
 type fate struct {
 	in      *openInput
 	Emitted bool
@@ -179,16 +179,18 @@ type fate struct {
 	Reason  string
 	Where   string
 	Digests []digest
-	Batch   bool // of a batch that was not decompressed: an offset may have no record
-	keyed   bool // it was read with a key first, so that a sample of the keys can leave it out
+	Batch   bool // about a batch that was not decompressed, in which not every offset has a record
+	keyed   bool // it was first read with a key, so that a sample of the keys can leave it out
 }
 
+// outcome is the result of the newest completed attempt of a key.
 type outcome struct {
 	attempt   uint32
 	content   uint64
 	ambiguous bool
 }
 
+// openReply is a reply whose outcome the ledger has not read yet.
 type openReply struct {
 	digests []digest
 	attempt uint32
@@ -197,25 +199,25 @@ type openReply struct {
 	where   string
 }
 
-// A Range says what a range has.
+// A Range tells which records belong to the range that is being audited.
 type Range interface {
-	// InRange reports whether the raw record is one that the ledger is given, in this range or
-	// a later one.
+	// InRange reports whether the input record at this position is given to the ledger, in this range or in a
+	// later one.
 	InRange(at Position) bool
-	// Judged reports whether the raw record was judged below the ends of this range.
+	// Judged reports whether the input record at this position was judged below the ends of this range.
 	Judged(at Position) bool
-	// StreamTime returns that of a task and namespace id at the ends; false for none.
+	// StreamTime returns the stream time of a task and a namespace id at the ends; false if there is none.
 	StreamTime(task Position, space uint8) (int64, bool)
-	// Reached returns how far the source of an event had come in a task at the ends: the highest
-	// time of the events from its partition and of a namespace id, or, if the task does not follow
-	// the partition any more, from all that it followed; false for none.
+	// Reached returns how far the source of an event had come in a task at the ends: the highest event time in the
+	// namespace from the event's partition or, if the task no longer follows the partition, from all partitions that
+	// it followed. It returns false if there is no such time.
 	Reached(task Position, space uint8, event Position) (int64, bool)
-	// LateBefore returns the event time before which events of a task and namespace id are late
-	// at the ends because their window has changed; false for none.
+	// LateBefore returns the event time before which events of a task and a namespace id are late at the ends,
+	// because their window has changed; false if it has not changed.
 	LateBefore(task Position, space uint8) (int64, bool)
 }
 
-// NewLedger returns a ledger that has read nothing.
+// NewLedger returns a ledger that has not read anything.
 func NewLedger(cfg LedgerConfig) *Ledger {
 	l := &Ledger{
 		cfg: cfg, routes: make([]RouteCounts, len(cfg.Routes)), counts: map[string]int64{},
@@ -243,11 +245,11 @@ func NewLedger(cfg LedgerConfig) *Ledger {
 	return l
 }
 
-// Begin begins a range. At an edge nothing is known of the range before it: a record about an
+// Begin begins a range. If edge is true, nothing is known about what was before the range, so a record about an
 // earlier event is no finding.
 func (l *Ledger) Begin(reach Range, edge bool) { l.reach, l.edge = reach, edge }
 
-// MaxFindings is how many findings of one invariant are described; all are counted.
+// MaxFindings is how many findings of an invariant are described at most. All of them are counted.
 const MaxFindings = 100
 
 func (l *Ledger) find(invariant string, route int32, at, format string, args ...any) {
@@ -271,21 +273,22 @@ func (l *Ledger) text(at Position) string {
 	return fmt.Sprintf("%s/%d/%d", name, at.Partition, at.Offset)
 }
 
-// follows reports whether the verdicts on a key are checked.
+// follows reports whether the ledger checks the verdicts on a key.
 func (l *Ledger) follows(d digest) bool { return bits(d, l.sample) }
 
-// joins reports whether the records of a key are matched with each other.
+// joins reports whether the ledger matches the records of a key with each other.
 func (l *Ledger) joins(d digest) bool { return bits(d, l.joined) }
 
-// bits reports whether the n low bits of a digest are zero; digests are uniform.
+// bits reports whether the n low bits of a digest are zero. Digests are uniform, so that is so for one of 2^n
+// keys.
 func bits(d digest, n uint8) bool {
 	return (uint32(d[0])|uint32(d[1])<<8|uint32(d[2])<<16|uint32(d[3])<<24)&(1<<n-1) == 0
 }
 
-// sampleMax is the smallest sample: one key of 2^sampleMax.
+// sampleMax limits the sample: at least one of 2^sampleMax keys is followed.
 const sampleMax = 30
 
-// bound follows fewer keys if there are too many in memory.
+// bound makes the ledger follow fewer keys if there are too many in memory.
 func (l *Ledger) bound() {
 	for l.cfg.Keys > 0 && len(l.keys)+l.formers > l.cfg.Keys && l.sample < sampleMax {
 		l.sample++
@@ -298,7 +301,7 @@ func (l *Ledger) bound() {
 	}
 }
 
-// shrink drops what is not in the sample any more.
+// shrink drops everything about keys that are no longer in the sample.
 func (l *Ledger) shrink() {
 	keep(l.keys, l.follows)
 	keep(l.former, l.follows)
@@ -342,12 +345,12 @@ func (l *Ledger) shrink() {
 	l.recount()
 }
 
-// mayMeet reports whether the row of a record of an output may be in the sample.
+// mayMeet reports whether the row to which a record of an output belongs may be in the sample.
 func (l *Ledger) mayMeet(o *openOut) bool {
 	return slices.ContainsFunc(o.Digests, func(d digest) bool { return l.joins(d) && (!o.Claim || l.follows(d)) })
 }
 
-// recount counts what waits, after a sample dropped whole lists of it.
+// recount counts the records that wait, after whole lists of them were dropped from the sample.
 func (l *Ledger) recount() {
 	l.open = l.openRows() + l.openFates()
 	for _, inputs := range l.waiting {
@@ -355,15 +358,15 @@ func (l *Ledger) recount() {
 	}
 	for d, outs := range l.outs {
 		for _, o := range outs {
-			if o.Digests[0] == d { // it waits under each of its digests
+			if o.Digests[0] == d { // a record waits under each of its digests, and must count once
 				l.open++
 			}
 		}
 	}
 }
 
-// openFates returns how many events of the sample wait for a record, or records for their
-// event. Those without a key are in every sample, and few enough.
+// openFates returns how many events in the sample wait for a record, or records for their event. Events without
+// a key are in every sample and do not count, because there are few of them.
 func (l *Ledger) openFates() (n int) {
 	for _, f := range l.fates {
 		if f.keyed {
@@ -373,7 +376,7 @@ func (l *Ledger) openFates() (n int) {
 	return n
 }
 
-// fateOf returns the fate of an event, which begins with this record of it.
+// fateOf returns the fate of the event at a position. If the ledger has none yet, it begins one.
 func (l *Ledger) fateOf(at Position, digests []digest) *fate {
 	f := l.fates[at]
 	if f == nil {
@@ -397,8 +400,8 @@ func keep[V any](m map[digest]V, keeps func(digest) bool) {
 	maps.DeleteFunc(m, func(d digest, _ V) bool { return !keeps(d) })
 }
 
-// isCaused reports whether a first event of one of an input's keys is within a window. Rows
-// may have been read further than inputs, so former rows count too.
+// isCaused reports whether a first event of one of the input's keys lies within a window. It looks at former
+// rows too, because the ledger may have read rows further than inputs.
 func (l *Ledger) isCaused(in *openInput, window int64) bool {
 	for _, d := range in.Digests {
 		if k, ok := l.keys[d]; ok && covers(k.first, in.Time, window) {
@@ -416,7 +419,7 @@ func (l *Ledger) isCaused(in *openInput, window int64) bool {
 // spaceOf returns the namespace of an event.
 func (l *Ledger) spaceOf(in *openInput) *space { return &l.spaces[l.cfg.Routes[in.Route].NamespaceID] }
 
-// reachOf returns how far from a first event an input may be its duplicate.
+// reachOf returns the largest distance in ms from a first event at which an input may be a duplicate of it.
 func (l *Ledger) reachOf(in *openInput) int64 {
 	window := l.spaceOf(in).longest
 	if route := &l.cfg.Routes[in.Route]; route.RejectsAfterWindow {
@@ -425,18 +428,18 @@ func (l *Ledger) reachOf(in *openInput) int64 {
 	return window
 }
 
-// covers reports whether an event at a time is within a window of the first event.
+// covers reports whether an event at this time is within the window of the first event.
 func covers(first, time, window int64) bool {
 	return time >= add(first, -window) && time <= add(first, window)
 }
 
-// hashOf is 24 bits of a hash of a position, and 8 of the namespace id.
+// hashOf returns 24 bits of a hash of a position, and 8 bits with the namespace id.
 func hashOf(at Position, space uint8) uint32 {
 	h := uint64(at.Offset)*0x9e3779b97f4a7c15 ^ uint64(uint32(at.Partition))*0xc2b2ae3d27d4eb4f ^ uint64(at.Topic)*0x165667b19e3779f9
 	return uint32(h>>32)&^0xff | uint32(space)
 }
 
-// Findings returns all findings up to MaxFindings of each invariant, by invariant and place.
+// Findings returns the findings, up to MaxFindings of each invariant, in the order of invariant and position.
 func (l *Ledger) Findings() []Finding {
 	slices.SortStableFunc(l.found, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(len(a.Invariant), len(b.Invariant)), cmp.Compare(a.Invariant, b.Invariant), cmp.Compare(a.At, b.At))

@@ -1,14 +1,14 @@
 package oracle
 
-// A LedgerOutcome is an outcome completed that an executor sent.
+// A LedgerOutcome is an outcome of the kind completed that an executor has sent.
 type LedgerOutcome struct {
 	Digest  [16]byte
 	Attempt uint32
 	Content uint64
 }
 
-// Outcome takes an outcome. If two outcomes of an attempt differ, only the app's order of them
-// says which one counts, so its replies are not compared.
+// Outcome takes an outcome. If an attempt has two different outcomes, only the app's order of them tells which
+// counts, so the ledger does not compare the replies of the attempt.
 func (l *Ledger) Outcome(o *LedgerOutcome) {
 	if !l.follows(o.Digest) {
 		return
@@ -25,7 +25,7 @@ func (l *Ledger) Outcome(o *LedgerOutcome) {
 	l.results[o.Digest] = outcome{attempt: o.Attempt, content: o.Content}
 }
 
-// A LedgerReply is a reply with a recorded result.
+// A LedgerReply is a reply that has a recorded result.
 type LedgerReply struct {
 	Where   string
 	Route   int32
@@ -34,7 +34,7 @@ type LedgerReply struct {
 	Content uint64
 }
 
-// Reply takes a reply. The outcomes of its attempt may follow.
+// Reply takes a reply. The outcome of its attempt may come later.
 func (l *Ledger) Reply(r *LedgerReply) {
 	for _, d := range r.Digests {
 		if l.follows(d) {
@@ -55,7 +55,7 @@ func (l *Ledger) repliedWith(d digest, r *LedgerReply) bool {
 	return true
 }
 
-// closeReplies compares the replies whose outcome followed.
+// closeReplies compares the replies whose outcomes came later.
 func (l *Ledger) closeReplies() {
 	for _, r := range l.replies {
 		differs, known := false, false

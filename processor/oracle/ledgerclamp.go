@@ -6,23 +6,26 @@ import (
 	"slices"
 )
 
-// A route with on_future: clamp sets an event from the far future back. Only its row has the time that counts: its raw record
-// and its output have its own. A duplicate of it has no row, so a ledger only knows between which times that was set back.
+// A route with on_future: clamp sets the time of an event from the far future back. Only the row of the event
+// has the time that counts; its input record and its output have the event's own time. A duplicate of such an
+// event has no row, so the ledger only knows a range in which the time of the duplicate was set back.
 
 const (
-	// advanceStep is how far apart the entries of Ledger.advanced are, in ms.
+	// advanceStep is the least distance between the entries of Ledger.advanced, in ms.
 	advanceStep = 60_000
-	// disorderMax is how much earlier than a record before it in its partition an event may be judged, by the broker's time: as
-	// far as the clocks of two brokers differ, and a transaction lasts.
+	// disorderMax is how much earlier (in ms, by the broker's time) an event may be judged than an event before
+	// it in the same partition: it allows for the difference between the clocks of two brokers, and for the
+	// length of a transaction.
 	disorderMax = 300_000
 )
 
-// An advance is a first seen time of an input's partition, and the offset of its event. Broker time had come to it, less the skew.
+// An advance is a first seen time in a partition of an input, with the offset of its event. When that event was
+// judged, broker time had come to this time, less the skew.
 type advance struct{ offset, first int64 }
 
 func byOffset(a advance, offset int64) int { return cmp.Compare(a.offset, offset) }
 
-// advance notes how far broker time had come when an event was judged.
+// advance records how far broker time had come when an event was judged.
 func (l *Ledger) advance(row *LedgerRow) {
 	if !l.spaces[row.Space].clamp || row.Freed || row.At.Topic == seedTopic {
 		return
@@ -51,7 +54,8 @@ func (l *Ledger) leastTime(in *openInput) int64 {
 	return min(in.Time, add(list[i-1].first, -disorderMax-skews))
 }
 
-// decideSetBack decides an event that no row explains by its own time, as the duplicate of one that may explain it set back.
+// decideSetBack decides on an event that no row explains by the event's own time: a row may explain it if its
+// time was set back.
 func (l *Ledger) decideSetBack(f *fate) bool {
 	in := f.in
 	if in.caused || in.done || !in.Keyed || !l.cfg.Routes[in.Route].Clamp {
@@ -64,8 +68,8 @@ func (l *Ledger) decideSetBack(f *fate) bool {
 	return in.caused && l.decide(f)
 }
 
-// matchSetBack matches the rows of which no event was read with the outputs that have another time: that of their events,
-// which was later. The latest row has the latest output.
+// matchSetBack matches the rows for which no event was read with the outputs that have a different time: the
+// time of their events, which was later than the time of the row. The latest row belongs to the latest output.
 func (l *Ledger) matchSetBack() {
 	for d, rows := range l.rows {
 		outs := slices.Clone(l.outs[d])
@@ -86,7 +90,7 @@ func (l *Ledger) matchSetBack() {
 	}
 }
 
-// latest returns the latest event time that a record of an output has with a key.
+// latest returns the latest event time that a record of an output has with this key.
 func (o *openOut) latest(d digest) int64 {
 	time := int64(math.MinInt64)
 	for _, k := range o.Keys {
@@ -97,7 +101,7 @@ func (o *openOut) latest(d digest) int64 {
 	return time
 }
 
-// meetSetBack matches a row with an output whose event it may have set back.
+// meetSetBack matches a row with an output, if the row may have the output's event with its time set back.
 func (l *Ledger) meetSetBack(d digest, row *openRow, out *openOut) bool {
 	own := out.latest(d)
 	if out.done || own <= row.First || row.HasPrint && row.Content != out.Content {

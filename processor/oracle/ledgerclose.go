@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// A LedgerReport says what a ledger checked.
+// A LedgerReport tells what a ledger has checked.
 type LedgerReport struct {
 	Routes     []RouteCounts
-	Rows, Outs int64 // first events by the changelog, and records that were emitted as such
-	Keys       int   // in memory at the end
-	// OneIn is of how many keys one was followed; OneInMatched of how many keys the rows and
-	// outputs were matched. 1 is all.
+	Rows, Outs int64 // first events according to the changelog, and records that were emitted as first events
+	Keys       int   // number of keys in memory at the end
+	// OneIn: the ledger followed one of so many keys. OneInMatched: it matched the rows and outputs of one of
+	// so many keys. 1 means all.
 	OneIn, OneInMatched int64
-	Carried             int // records that wait for their counterpart in the next range
+	Carried             int // number of records that wait for their counterpart in the next range
 	Replies             int64
-	RepliesUnknown      int64 // whose outcome was before the range, or one of two
+	RepliesUnknown      int64 // replies whose outcome was before the range, or was one of two different outcomes
 	Counts              map[string]int64
 }
 
-// Close ends the range: what is left without its counterpart is a finding, unless it can follow
-// in the next range. Then the ledger can begin that one.
+// Close ends the range. A record without its counterpart is a finding, unless the counterpart can follow in the
+// next range. After Close, the ledger can begin the next range.
 func (l *Ledger) Close() LedgerReport {
 	l.closeInputs()
 	l.matchSetBack()
@@ -30,7 +30,7 @@ func (l *Ledger) Close() LedgerReport {
 	return l.Report()
 }
 
-// Report returns what was checked up to now.
+// Report returns what was checked so far.
 func (l *Ledger) Report() LedgerReport {
 	r := LedgerReport{
 		Routes: slices.Clone(l.routes), Rows: l.rowCount, Outs: l.outCount, Keys: len(l.keys), OneIn: 1 << l.sample, OneInMatched: 1 << l.joined,
@@ -40,7 +40,7 @@ func (l *Ledger) Report() LedgerReport {
 	return r
 }
 
-// openRows returns how many rows wait for their event or output.
+// openRows returns how many rows wait for their event or for their output.
 func (l *Ledger) openRows() (n int) {
 	for _, rows := range l.rows {
 		n += len(rows)
@@ -48,13 +48,13 @@ func (l *Ledger) openRows() (n int) {
 	return n
 }
 
-// closeInputs decides the events that no row names, and the records about events.
+// closeInputs decides on the events that no row names, and on the records about events.
 func (l *Ledger) closeInputs() {
 	clear(l.waiting)
 	for at, f := range l.fates {
 		switch {
 		case f.in == nil && l.reach.InRange(at) && !l.reach.Judged(at):
-			continue // its event follows
+			continue // its event follows in the next range
 		case f.in == nil:
 			l.closeRecord(at, f)
 		case l.decideSetBack(f):
@@ -74,8 +74,8 @@ func (l *Ledger) closeInputs() {
 	l.unproved = nil
 }
 
-// isLate reports whether an event could be late: for the stream time at the end of the range, for
-// what its own source had come to, or for the newest event of its key.
+// isLate reports whether an event may be late: by the stream time at the end of the range, by the time that its
+// own source has reached, or by the newest event of its key.
 func (l *Ledger) isLate(in *openInput) bool {
 	return l.isBehind(in) || slices.ContainsFunc(in.Digests, func(d digest) bool {
 		k, ok := l.keys[d]
@@ -83,7 +83,7 @@ func (l *Ledger) isLate(in *openInput) bool {
 	})
 }
 
-// isBehind reports whether an event is late by its time alone, for the end of the range.
+// isBehind reports whether an event is late by its time alone, as of the end of the range.
 func (l *Ledger) isBehind(in *openInput) bool {
 	route := &l.cfg.Routes[in.Route]
 	span, shortest := add(route.Window, route.Grace), l.spaces[route.NamespaceID].span
@@ -93,7 +93,7 @@ func (l *Ledger) isBehind(in *openInput) bool {
 	return running && in.Time < add(time, -span) || follows && in.Time < add(front, -shortest) || changed && in.Time < before
 }
 
-// closeInput decides an event that was judged and has no row.
+// closeInput decides on an event that was judged and has no row.
 func (l *Ledger) closeInput(f *fate) {
 	in, route, counts := f.in, &l.cfg.Routes[f.in.Route], &l.routes[f.in.Route]
 	jumped := slices.ContainsFunc(in.Digests, func(d digest) bool { return l.jumped[d] })
@@ -116,7 +116,7 @@ func (l *Ledger) closeInput(f *fate) {
 	}
 }
 
-// closeRecord decides a record about an event that was not read, or had another fate.
+// closeRecord decides on a record about an event that was not read, or that had another fate.
 func (l *Ledger) closeRecord(at Position, f *fate) {
 	inRange := l.reach.InRange(at)
 	switch {
@@ -132,7 +132,7 @@ func (l *Ledger) closeRecord(at Position, f *fate) {
 	}
 }
 
-// rowsOf returns the rows of keys, the newest and former ones.
+// rowsOf returns all rows of some keys, the newest and the former ones.
 func (l *Ledger) rowsOf(digests []digest) (rows []formerRow) {
 	for _, d := range digests {
 		rows = append(rows, l.former[d]...)
@@ -143,8 +143,8 @@ func (l *Ledger) rowsOf(digests []digest) (rows []formerRow) {
 	return rows
 }
 
-// wasBeforeItsKey reports whether a late event came before the window of a later one of its key. Until its
-// record was read it looked like a duplicate of an earlier one, which its route drops.
+// wasBeforeItsKey reports whether a late event came before the window of a later event with its key. Until the
+// record about it was read, it looked like a duplicate of an earlier event, which its route drops.
 func (l *Ledger) wasBeforeItsKey(at Position, f *fate) bool {
 	time, later, ok := beforeItsKey(f.Reason)
 	if !ok || f.Verdict != "late" || f.Route < 0 || l.cfg.Routes[f.Route].Duplicates != Drop {
@@ -165,7 +165,7 @@ func (l *Ledger) wasBeforeItsKey(at Position, f *fate) bool {
 	return true
 }
 
-// closeRowsLeft finds the first events without an output.
+// closeRowsLeft finds the first events that have no output.
 func (l *Ledger) closeRowsLeft() {
 	for _, task := range l.tasks {
 		l.decideRepeats(task)
@@ -174,14 +174,14 @@ func (l *Ledger) closeRowsLeft() {
 		for _, row := range rows {
 			in := l.reach.Judged(row.At)
 			if row.NeedsIn && in {
-				row.NeedsIn = false // it was read with another key, which is a finding, or has gone
+				row.NeedsIn = false // it was read with another key, which is a finding, or it no longer exists
 			}
 			switch {
 			case !row.NeedsOut:
 			case row.Soft, l.passed[row.At]:
 				row.NeedsOut = false
 			case row.Certain && row.Attempt > 0 && l.sample > 0:
-				l.notCompared++ // it may be of a former claim, whose key is not followed
+				l.notCompared++ // it may belong to a former claim, whose key is not followed
 				row.NeedsOut = false
 			case row.Certain:
 				l.find("K2", l.routeOf(row.Space), row.Where, "%s was judged unique and stored, and the output has no record of it: lost; digest %x, event time %d", l.text(row.At), d, row.First)
@@ -197,7 +197,7 @@ func (l *Ledger) closeRowsLeft() {
 	}
 }
 
-// routeOf returns the route of a namespace, -1 if it has several.
+// routeOf returns the route of a namespace; -1 if the namespace has several routes.
 func (l *Ledger) routeOf(space uint8) int32 {
 	found := int32(-1)
 	for i := range l.cfg.Routes {
@@ -221,7 +221,7 @@ func (l *Ledger) closeOuts() {
 			out.done = true
 			l.countOut(out, out.Route)
 			if slices.ContainsFunc(out.Digests, func(d digest) bool { return !l.joins(d) }) {
-				l.notCompared++ // its row may be of a key that is not matched
+				l.notCompared++ // its row may belong to a key that is not matched
 				continue
 			}
 			d := out.Digests[0]

@@ -6,32 +6,32 @@ import (
 	"strings"
 )
 
-// A LedgerEmission is a record of an output, a duplicates or a dead-letter topic.
+// A LedgerEmission is a record in an output, duplicates or dead-letter topic.
 type LedgerEmission struct {
 	Where   string // topic/partition/offset
 	Route   int32  // -1 if no route of the file explains it
 	Verdict string
-	// Source is the event that the record names, with Named; up to SourceLast for a batch that
-	// was not decompressed.
+	// If Named, the record names the event at Source; for a batch that was not decompressed, it names the
+	// events up to SourceLast.
 	Named      bool
 	Source     Position
 	SourceLast int64
-	Dead       bool // of a dead-letter topic
+	Dead       bool // the record is in a dead-letter topic
 	Reason     string
 	// Digests are the keys that the record has by the rules of its route.
 	Digests [][16]byte
-	// Keys are those that a record of an output has, by each route that has the output. Their
-	// digests are Digests.
+	// Keys has, for a record of an output, the key by each route that has this output. Their digests are also
+	// in Digests.
 	Keys    []LedgerKey
-	AnyTime bool // the topic replaced the timestamp, so the time may be another
-	// Claim reports a dispatch: its token names Digests[0], ClaimAt and Attempt.
+	AnyTime bool // the topic has replaced the timestamp, so the event may have another time
+	// Claim tells that the record is a dispatch: its token has Digests[0], ClaimAt and Attempt.
 	Claim   bool
 	ClaimAt Position
 	Attempt uint32
 	Content uint64
 }
 
-// A LedgerKey is what a route derives from a record of its output.
+// A LedgerKey is the key that a route derives from a record of its output.
 type LedgerKey struct {
 	Digest [16]byte
 	Time   int64
@@ -55,7 +55,7 @@ func (l *Ledger) Emitted(e *LedgerEmission) {
 	l.bound()
 }
 
-// first takes a record that was emitted as the first of its key.
+// first takes a record that was emitted as the first event of its key.
 func (l *Ledger) first(e *LedgerEmission) {
 	l.outCount++
 	out := &openOut{Digests: slices.Clone(e.Digests), Keys: slices.Clone(e.Keys), anyTime: e.AnyTime, Route: e.Route, Claim: e.Claim, At: e.ClaimAt, Attempt: e.Attempt, Content: e.Content, Where: e.Where}
@@ -80,7 +80,7 @@ func (l *Ledger) first(e *LedgerEmission) {
 	}
 }
 
-// named takes a record that names its event.
+// named takes a record that names the event which it is about.
 func (l *Ledger) named(e *LedgerEmission, at Position) {
 	if len(e.Digests) > 0 && !slices.ContainsFunc(e.Digests, l.follows) {
 		return
@@ -100,7 +100,8 @@ func (l *Ledger) named(e *LedgerEmission, at Position) {
 	}
 }
 
-// refusedByTopic reports whether a topic did not take the record, which only it can know.
+// refusedByTopic reports whether the reason tells that a topic refused the record. Only the topic can know
+// that.
 func refusedByTopic(reason string) bool {
 	for _, refusal := range []string{"too large for topic ", "refused by topic ", "no record key: topic ", "timestamp ", "the batch of offsets "} {
 		if strings.HasPrefix(reason, refusal) {
@@ -110,7 +111,7 @@ func refusedByTopic(reason string) bool {
 	return false
 }
 
-// isAhead reports whether an event was as far ahead of the broker's time as the reason says.
+// isAhead reports whether the reason proves that an event was too far ahead of the broker's time.
 func isAhead(reason string, time, skew int64) bool {
 	var stated, present int64
 	var allowed string
@@ -118,13 +119,14 @@ func isAhead(reason string, time, skew int64) bool {
 	return err == nil && stated == time && time > add(present, skew)
 }
 
-// beforeItsKey returns the event time and that of the first event of its key, of an event that the reason calls late for that one.
+// beforeItsKey returns the time of an event, and the time of the first event of its key, if the reason says
+// that the event is late because of that first event.
 func beforeItsKey(reason string) (time, first int64, ok bool) {
 	_, err := fmt.Sscanf(reason, "event time %d cannot be judged: the first event under the key has time %d", &time, &first)
 	return time, first, err == nil
 }
 
-// isAheadAny is isAhead of an event that is not known.
+// isAheadAny does what isAhead does, for an event that is not known.
 func isAheadAny(reason string) bool {
 	return strings.HasPrefix(reason, "event time ") && strings.Contains(reason, " ahead of the broker's ")
 }

@@ -1,19 +1,19 @@
 package oracle
 
-// A LedgerInput is a raw record that was judged, with what the rule of its route derives.
+// A LedgerInput is an input record that was judged, with what the rule of its route derives from it.
 type LedgerInput struct {
 	At    Position
 	Task  Position // topic and partition of the task that judges its key
 	Route int32
-	// Digests are those under which its row may be, its own first: it has others with adjacent
-	// buckets, or where a collision is forwarded. None without a key.
+	// Digests are the digests under which the row may be, its own first. An event has several with adjacent buckets,
+	// or if its route forwards collisions. An event without a key has none.
 	Digests [][16]byte
-	Missing bool // no source yields a key; else a record without a key is malformed
+	Missing bool // no key source yields a key; if false, a record without a key is malformed
 	Time    int64
 	Content uint64 // hash of key, value, headers and timestamp
 }
 
-// Input takes a raw record.
+// Input takes an input record.
 func (l *Ledger) Input(in *LedgerInput) {
 	l.routes[in.Route].Inputs++
 	if len(in.Digests) > 0 && !l.follows(in.Digests[0]) {
@@ -35,7 +35,7 @@ func (l *Ledger) Input(in *LedgerInput) {
 	}
 }
 
-// isFirst reports whether a row that was read names the event.
+// isFirst reports whether a row that was read before names this event.
 func (l *Ledger) isFirst(in *openInput) bool {
 	for _, d := range in.Digests {
 		for _, row := range l.rows[d] {
@@ -50,7 +50,7 @@ func (l *Ledger) isFirst(in *openInput) bool {
 	return false
 }
 
-// isDuplicate notes that a first event of an input's key is known.
+// isDuplicate records that a first event of the input's key is known.
 func (l *Ledger) isDuplicate(in *openInput) {
 	in.caused = true
 	if f := l.fates[in.At]; f != nil {
@@ -58,7 +58,7 @@ func (l *Ledger) isDuplicate(in *openInput) {
 	}
 }
 
-// dropInputs removes the inputs of a key whose fate is known.
+// dropInputs removes the inputs of a key whose fate is now known.
 func (l *Ledger) dropInputs(d digest) {
 	inputs := l.waiting[d]
 	if len(inputs) == 0 {
@@ -77,8 +77,8 @@ func (l *Ledger) dropInputs(d digest) {
 	}
 }
 
-// decide closes an event whose fate is complete: what the verdict needs is known, and the
-// record about it was read if the route emits one.
+// decide closes an event whose fate is complete. That is so when everything that the verdict needs is known,
+// and the record about the event was read, if the route emits one.
 func (l *Ledger) decide(f *fate) bool {
 	in := f.in
 	if in == nil {
@@ -108,9 +108,10 @@ func (l *Ledger) decide(f *fate) bool {
 	return true
 }
 
-// mayBeOther reports whether an event with a first event in its window may yet be no duplicate:
-// one that was late, or collided, or for which the first event is behind the shorter of two
-// windows, or behind the window of a route that rejects such events. Then its own row decides, or the end of the range.
+// mayBeOther reports whether an event that has a first event in its window may still turn out to be no
+// duplicate. It may have been late, or may have collided; or the first event may be outside of the shorter of
+// two windows, or outside of the window of a route that rejects such events. Then the event's own row decides,
+// or the end of the range.
 func (l *Ledger) mayBeOther(in *openInput, route *LedgerRoute) bool {
 	s := l.spaceOf(in)
 	return route.Fingerprint || l.isBehind(in) || (s.shortest < s.longest || route.RejectsAfterWindow) && !l.isCaused(in, s.shortest)
@@ -124,7 +125,7 @@ func (l *Ledger) close(f *fate) {
 	}
 }
 
-// justified reports whether what was read so far justifies the verdict of a record.
+// justified reports whether what was read so far justifies the verdict of the record about an event.
 func (l *Ledger) justified(f *fate) bool {
 	in, route := f.in, &l.cfg.Routes[f.in.Route]
 	switch f.Verdict {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// A LedgerRow is a row that a task stored.
+// A LedgerRow is a row that a task has stored in its changelog.
 type LedgerRow struct {
 	Digest  [16]byte
 	Space   uint8 // namespace id
@@ -14,20 +14,20 @@ type LedgerRow struct {
 	First   int64
 	At      Position
 	Attempt uint32
-	// Earlier reports that the row is of a window before the latest of its key, which Digest is
-	// that of.
+	// Earlier tells that the row belongs to a window before the latest window of its key. Digest is the digest
+	// of the key.
 	Earlier bool
-	// Certain reports that the output of the row's transaction is below the ends of the range.
+	// Certain tells that the output of the row's transaction must be below the ends of the range.
 	Certain bool
-	// Soft reports that the output may have been before the range.
+	// Soft tells that the output may have been before the range.
 	Soft bool
-	// Base reports that the row is of the time before the range.
+	// Base tells that the row is from before the range.
 	Base  bool
 	Where string
 }
 
-// readLink reads what a row with these flags says of the other windows of its key, see row.flags.
-// A row of an earlier window gets the digest of the key.
+// readLink reads what a row with these flags tells about the other windows of its key, see row.flags. It
+// replaces the digest of a row of an earlier window by the digest of the key.
 func (r *LedgerRow) readLink(f *fields, flags byte) {
 	if flags&32 != 0 {
 		f.unsigned(math.MaxUint64)
@@ -37,8 +37,8 @@ func (r *LedgerRow) readLink(f *fields, flags byte) {
 	}
 }
 
-// rowsOfRecord calls each with the rows of a changelog record. It skips rows that a sweep
-// wrote again, those that tell of no other event than before, and counts of seeds.
+// rowsOfRecord calls each with the rows in a changelog record. It skips rows that a sweep has written again,
+// rows that tell of no other event than before, and counts of seeds.
 func rowsOfRecord(r *Record, each func(*LedgerRow)) error {
 	if isCheckpoint(r) || isSeedCounts(r) || len(r.Headers) > 0 && r.Headers[0].Key == headerSweep {
 		return nil
@@ -58,7 +58,7 @@ func rowsOfRecord(r *Record, each func(*LedgerRow)) error {
 	if flags&2 != 0 {
 		row.Attempt = uint32(f.unsigned(1 << 32))
 	}
-	row.readLink(&f, flags&^32) // nothing behind it is read
+	row.readLink(&f, flags&^32) // the fields behind it are not read
 	if f.bad {
 		return fmt.Errorf("is no row: %x", r.Value)
 	}
@@ -68,7 +68,7 @@ func rowsOfRecord(r *Record, each func(*LedgerRow)) error {
 	return nil
 }
 
-// eachOfPack calls each with the rows of a pack, see rowsOfPack.
+// eachOfPack calls each with the rows in a pack, see rowsOfPack.
 func eachOfPack(value []byte, each func(*LedgerRow)) error {
 	f := fields{rest: value}
 	version := f.byte()
@@ -101,22 +101,24 @@ func eachOfPack(value []byte, each func(*LedgerRow)) error {
 	return nil
 }
 
-// A ChangelogItem is what a record of a changelog says.
+// A ChangelogItem is the content of a changelog record.
 type ChangelogItem struct {
 	Rows []LedgerRow
 	Task Position // topic and partition of the task
-	// Next is the input offset up to which a checkpoint judged; -1 without one.
+	// Next is the input offset up to which the task has judged, from a checkpoint; -1 if the record is no
+	// checkpoint.
 	Next  int64
 	Where string
-	// A whole checkpoint has the route set and the changed windows; partial ones keep them.
+	// A whole checkpoint has the route set and the changed windows. A partial checkpoint leaves them as they
+	// were.
 	whole bool
 	set   int64
 	known []knownSince
-	// Wrong says why the record is unreadable; "" if it is not.
+	// Wrong tells why the record cannot be read; "" if it can.
 	Wrong string
 }
 
-// ReadChangelog reads a record of the changelog of a task, for Changelog.
+// ReadChangelog reads a record in the changelog of a task. Its result is for Ledger.Changelog.
 func ReadChangelog(r *Record, task Position) ChangelogItem {
 	item := ChangelogItem{Task: task, Next: -1}
 	if number, ok := numberOf(r.Key); ok {
@@ -137,7 +139,7 @@ func ReadChangelog(r *Record, task Position) ChangelogItem {
 	return item
 }
 
-// smallCheckpoint reads of a checkpoint what is relative to none.
+// smallCheckpoint reads the fields of a checkpoint that are not relative to the previous checkpoint.
 func smallCheckpoint(number uint32, b []byte) (checkpoint, error) {
 	if number == 0 {
 		return openCheckpoint(b)
@@ -172,10 +174,12 @@ func (l *Ledger) Changelog(item *ChangelogItem) {
 	l.bound()
 }
 
+// row takes a row of the changelog: it updates the state of the key and, if the row stands for a first event or a
+// new attempt, looks for its event and its output.
 func (l *Ledger) row(task *ledgerTask, row *LedgerRow) {
 	s := &l.spaces[row.Space]
 	if !s.known {
-		return // of a route that the file has no more
+		return // it belongs to a route that the routes file no longer has
 	}
 	if row.Earlier {
 		l.earlier(task, row, s)
@@ -210,8 +214,8 @@ func (l *Ledger) row(task *ledgerTask, row *LedgerRow) {
 	}
 }
 
-// earlier takes a row of an earlier window of a key. Its event was judged after a later one, whose
-// row stays the newest.
+// earlier takes a row of an earlier window of a key. The event of this row was judged after an event with a
+// later time, whose row stays the newest.
 func (l *Ledger) earlier(task *ledgerTask, row *LedgerRow, s *space) {
 	if row.Freed {
 		return
@@ -232,11 +236,11 @@ func (l *Ledger) earlier(task *ledgerTask, row *LedgerRow, s *space) {
 	}
 }
 
-// dispatches reports whether a row of a claim is of an attempt whose dispatch is awaited. It notes
-// what the row replaces.
+// dispatches reports whether a row of a claim belongs to an attempt whose dispatch the ledger must wait for. It
+// also keeps track of the row that this row replaces.
 func (l *Ledger) dispatches(row *LedgerRow, before, now keyState, known bool) bool {
 	if !l.follows(row.Digest) || row.Freed || known && before.at == now.at && before.attempt >= row.Attempt {
-		return false // an outcome, or a request that waits
+		return false // the row is about an outcome, or about a request that waits
 	}
 	if l.jumps(row, before.attempt); known && before.at != now.at {
 		l.formerClaim(formerDigest(row.Digest, uint64(before.attempt)))
@@ -244,31 +248,31 @@ func (l *Ledger) dispatches(row *LedgerRow, before, now keyState, known bool) bo
 	return !l.kept[row.Digest]
 }
 
-// jumps notes the keys of which compaction removed an attempt.
+// jumps records the keys for which compaction has removed the row of an attempt.
 func (l *Ledger) jumps(row *LedgerRow, before uint32) {
 	if row.Attempt > before+1 {
 		l.jumped[row.Digest] = true
 	}
 }
 
-// formerClaim notes the digest under which a claim is kept whose key another event claims. Its
-// rows are of an attempt that was dispatched under its key.
+// formerClaim records the digest under which a claim is kept because another event has claimed its key. Rows
+// under this digest are about an attempt that was dispatched under the key.
 func (l *Ledger) formerClaim(d digest) {
 	l.kept[d] = true
 	l.open -= len(l.rows[d])
 	delete(l.rows, d)
 }
 
-// join matches a row with its output and its event, and keeps it until both were read.
-// Only the first attempt of a claim has an event of its own, and the row of a seed has neither:
-// its event was that of another system.
+// join matches a row with its output and with its event, and keeps the row until both were read. Only the first
+// attempt of a claim has an event of its own. The row of a seed has neither event nor output here: its event
+// was in another system.
 func (l *Ledger) join(row *LedgerRow, first bool) {
 	seeded := row.At.Topic == seedTopic
 	open := &openRow{
 		At: row.At, First: row.First, Attempt: row.Attempt, Space: row.Space, Certain: row.Certain, Soft: row.Soft, Where: row.Where, NeedsOut: !seeded,
 		NeedsIn: first && !seeded && l.follows(row.Digest) && !(l.cfg.HasRepartition && row.At.Topic == l.cfg.Repartition) && l.reach.InRange(row.At),
 	}
-	for _, in := range slices.Clone(l.waiting[row.Digest]) { // whose entries go meanwhile
+	for _, in := range slices.Clone(l.waiting[row.Digest]) { // a clone, because the loop removes entries
 		switch {
 		case in.done:
 		case in.At == row.At:
@@ -285,7 +289,7 @@ func (l *Ledger) join(row *LedgerRow, first bool) {
 	}
 }
 
-// meetOut matches a row with a record of an output that was read before it.
+// meetOut matches a row with a record of an output that was read before the row.
 func (l *Ledger) meetOut(d digest, row *openRow) {
 	for _, out := range l.outs[d] {
 		if route, ok := l.meets(d, row, out); ok && !out.done {
@@ -295,7 +299,8 @@ func (l *Ledger) meetOut(d digest, row *openRow) {
 	}
 }
 
-// meets reports whether a record of an output is that of a row of a key, and of which route it is then.
+// meets reports whether a record of an output belongs to a row with this key, and to which route the record
+// then belongs.
 func (l *Ledger) meets(of digest, row *openRow, out *openOut) (route int32, ok bool) {
 	if !row.NeedsOut || l.spaces[row.Space].claims != out.Claim {
 		return -1, false
@@ -315,7 +320,7 @@ func (l *Ledger) meets(of digest, row *openRow, out *openOut) (route int32, ok b
 	return -1, false
 }
 
-// countOut counts a record of an output for a route, once.
+// countOut counts a record of an output for its route, once.
 func (l *Ledger) countOut(out *openOut, route int32) {
 	if !out.counted {
 		l.routes[route].Unique++
@@ -353,7 +358,8 @@ func (l *Ledger) takeInput(row *openRow, in *openInput) {
 	l.compare(row, in.Content, l.text(in.At), in.Route)
 }
 
-// compare compares the contents of a row's event and output, whichever comes second (K3).
+// compare compares the content of a row's event with the content of the row's output, when the second of them
+// comes (K3).
 func (l *Ledger) compare(row *openRow, content uint64, where string, route int32) {
 	if !row.HasPrint {
 		row.HasPrint, row.Content = true, content
@@ -364,7 +370,7 @@ func (l *Ledger) compare(row *openRow, content uint64, where string, route int32
 	}
 }
 
-// closeRows removes the rows of a key that wait for nothing.
+// closeRows removes the rows of a key that no longer wait for anything.
 func (l *Ledger) closeRows(d digest) {
 	rows := l.rows[d]
 	left := rows[:0]
@@ -380,7 +386,7 @@ func (l *Ledger) closeRows(d digest) {
 	}
 }
 
-// removed returns a list without one entry.
+// removed returns a list without its first element that equals x.
 func removed[T comparable](list []T, x T) []T {
 	for i := range list {
 		if list[i] == x {

@@ -10,10 +10,10 @@ import (
 // ledgerVersion is the first byte of an encoded ledger.
 const ledgerVersion = 3
 
-// AppendState appends what the next range needs: the keys that can still decide an event, and
-// the records whose counterpart follows. horizons are by namespace id the first seen time
-// before which a row decides none. A key takes 16 bytes and 2 to 9 for its time, in claim mode
-// some 5 more.
+// AppendState appends what the next range needs: the keys that can still decide about an event, and the records
+// whose counterpart is still to come. horizons has, by namespace id, the first seen time before which a row
+// decides about no event. A key takes 16 bytes, and 2 to 9 bytes for its time; in claim mode it takes some 5
+// bytes more.
 func (l *Ledger) AppendState(dst []byte, horizons *[256]int64) []byte {
 	dst = append(dst, ledgerVersion, l.sample, l.joined)
 	keep(l.keys, func(d digest) bool { return l.keys[d].first >= horizons[uint8(l.keys[d].at)] })
@@ -50,6 +50,7 @@ func (l *Ledger) AppendState(dst []byte, horizons *[256]int64) []byte {
 	return l.appendCarried(dst)
 }
 
+// appendCarried appends the records that wait for their counterpart.
 func (l *Ledger) appendCarried(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(l.openRows()))
 	for d, rows := range l.rows {
@@ -87,10 +88,10 @@ func (l *Ledger) appendCarried(dst []byte) []byte {
 	return dst
 }
 
-// ErrLedgerState is the error for what AppendState did not write.
+// ErrLedgerState is the error for a state that AppendState did not write.
 var ErrLedgerState = errors.New("not the state of a ledger")
 
-// RestoreLedger returns the ledger that AppendState wrote.
+// RestoreLedger returns a ledger with the state that AppendState has written.
 func RestoreLedger(cfg LedgerConfig, state []byte) (*Ledger, error) {
 	l, f := NewLedger(cfg), fields{rest: state}
 	version := f.byte()
@@ -129,6 +130,7 @@ func RestoreLedger(cfg LedgerConfig, state []byte) (*Ledger, error) {
 	return l, nil
 }
 
+// restoreCarried reads what appendCarried has written.
 func (l *Ledger) restoreCarried(f *fields) {
 	for n := f.unsigned(1 << 40); n > 0 && !f.bad; n-- {
 		d := digest(f.bytes(16))
@@ -158,8 +160,8 @@ func (l *Ledger) restoreCarried(f *fields) {
 	l.recount()
 }
 
-// nameOf returns the name of a route, "" for none. Its index may be another one in the next
-// range.
+// nameOf returns the name of a route; "" if there is none. The state has names, because the index of a route
+// may differ in the next range.
 func (l *Ledger) nameOf(route int32) string {
 	if route < 0 {
 		return ""

@@ -1,19 +1,19 @@
 package oracle
 
-// A ledgerTask is what a ledger knows of a task, from the checkpoints in its changelog.
+// A ledgerTask is what a ledger knows about a task from the checkpoints in the task's changelog.
 type ledgerTask struct {
 	next  int64
 	set   int64
 	known []knownSince
-	// repeats are rows of the transaction that has no checkpoint yet. Only that says by which
-	// route set it was judged.
+	// repeats has rows of the transaction whose checkpoint was not read yet. Only the checkpoint tells by which
+	// route set the rows were judged.
 	repeats []repeat
 }
 
-// A repeat is a row of a key that had another one, first seen within the longest window.
+// A repeat is a row of a key that had another row before, which was first seen within the longest window.
 type repeat struct {
 	row    LedgerRow
-	before int64 // when that was first seen
+	before int64 // when the row before was first seen
 }
 
 // take takes a checkpoint of the task.
@@ -24,8 +24,8 @@ func (t *ledgerTask) take(item *ChangelogItem) {
 	}
 }
 
-// since returns the first seen time from which on the task knows the rows of a namespace;
-// false if it knows all that its window needs.
+// since returns the first seen time from which on the task knows all rows of a namespace; false if it knows all
+// rows that its window needs.
 func (t *ledgerTask) since(space uint8) (int64, bool) {
 	for _, k := range t.known {
 		if k.namespaceID == space {
@@ -35,8 +35,8 @@ func (t *ledgerTask) since(space uint8) (int64, bool) {
 	return 0, false
 }
 
-// decideRepeats decides the repeats of a transaction (K1). A row that the window or its change
-// makes absent may have been followed by another one.
+// decideRepeats decides on the repeats of a transaction (K1). If the window, or a change of the window, makes
+// the earlier row absent, another row was allowed to follow it.
 func (l *Ledger) decideRepeats(task *ledgerTask) {
 	for i := range task.repeats {
 		row, before := &task.repeats[i].row, task.repeats[i].before
@@ -52,8 +52,8 @@ func (l *Ledger) decideRepeats(task *ledgerTask) {
 	task.repeats = task.repeats[:0]
 }
 
-// windowAt returns the window of a namespace as of a route set: the shortest one where several
-// are possible.
+// windowAt returns the window of a namespace as of a route set. If several are possible, it returns the
+// shortest.
 func (l *Ledger) windowAt(set int64, space uint8) int64 {
 	for _, s := range l.cfg.Sets {
 		for _, w := range s.Windows {

@@ -1,13 +1,13 @@
 package oracle
 
-// liveKeys counts the live keys of a namespace in one partition. A key is live for two
-// windows and the grace, and counts up to a 64th of that longer.
+// liveKeys counts the live keys of a namespace in a partition. A key is live for two windows and the grace. It
+// counts for up to a 64th of that time longer, because keys are counted in buckets.
 type liveKeys struct {
-	width int64           // of a bucket, ms
-	rows  map[int64]int64 // by bucket of the first seen time
+	width int64           // width of a bucket, ms
+	rows  map[int64]int64 // number of rows, by bucket of the first seen time
 }
 
-// bucketsPerRetention is how many buckets a retention has.
+// bucketsPerRetention is into how many buckets a retention is divided.
 const bucketsPerRetention = 64
 
 // keysOf returns the live keys of a route's namespace.
@@ -40,8 +40,8 @@ func (f *fold) liveKeys(r *Route, streamTime int64, running bool) (n int64) {
 	return n
 }
 
-// count counts the row of a judgement for a limit. That of an earlier window is of a key that
-// counts already.
+// count counts the row of a judgement for the limit. It does not count a row of an earlier window, because the
+// key of that row counts already.
 func (f *fold) count(r *Route, j *judgement) {
 	if r.LiveKeys == 0 || j.row.earlier {
 		return

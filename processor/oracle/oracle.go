@@ -1,6 +1,6 @@
 package oracle
 
-// A Record is a Kafka record as a read_committed reader saw it.
+// A Record is a Kafka record as a read_committed reader has seen it.
 type Record struct {
 	Topic     string
 	Partition int32
@@ -10,174 +10,170 @@ type Record struct {
 	Value     []byte
 	Headers   []Header
 
-	envelope []byte // of an unwrapped record of the repartition topic
+	envelope []byte // the envelope of an unwrapped record of the repartition topic
 }
 
-// A Header is one header of a record.
+// A Header is a header of a record.
 type Header struct {
 	Key   string
 	Value []byte
 }
 
-// Policy of a route for events that are not emitted as unique.
+// Policy is a route's policy for events that are not emitted as unique.
 type Policy string
 
-// The policies, spelled as in the routes file.
+// The policies, spelled as in the routes file:
 const (
 	DeadLetter Policy = "dead_letter"
 	Forward    Policy = "forward"
 	Drop       Policy = "drop"
-	To         Policy = "to" // duplicates only: to Route.DuplicatesTo
+	To         Policy = "to" // only for duplicates: to Route.DuplicatesTo
 	Clamp      Policy = "clamp"
 )
 
-// A Route has the settings of a route that the oracle uses; durations are ms. The
-// policy "" is the default of the routes file.
+// A Route has the settings of a route that the oracle needs. Durations are ms. The policy "" stands for the
+// default of the routes file.
 type Route struct {
 	Name         string
-	Namespace    string // "": Name
-	NamespaceID  uint8  // number of its namespace in the manifest
+	Namespace    string // "" stands for Name
+	NamespaceID  uint8  // number of the namespace in the manifest
 	Window       int64
 	Grace        int64
 	Skew         int64
 	Output       string
-	Headers      Headers // of unique events
+	Headers      Headers // the headers of unique events
 	Duplicates   Policy  // Drop, Forward or To
 	DuplicatesTo string
 	Late         Policy
 	Future       Policy // DeadLetter or Clamp
 	DeadLetter   string
-	// LiveKeys bounds the keys of the namespace that are live in one partition; 0 for
-	// no limit. OnLimit is DeadLetter or Forward. Routes of one namespace have the same.
+	// LiveKeys is the largest number of keys of the namespace that may be live in a partition; 0 for no limit.
+	// OnLimit is DeadLetter or Forward. The routes of a namespace must all have the same LiveKeys and OnLimit.
 	LiveKeys int64
 	OnLimit  Policy
-	// Sender is the header that names the sender; "" if duplicates are not counted by sender.
-	// Only those of a route with a sender are checked by day, too.
+	// Sender is the header that names the sender; "" if duplicates are not counted by sender. Only for a route
+	// with a sender, the oracle also checks the duplicates by day.
 	Sender string
-	// FailOpen is on_state_failure: fail_open. Without it no event may be bypassed.
+	// FailOpen is on_state_failure: fail_open. If it is false, no event of the route may be bypassed.
 	FailOpen bool
 }
 
-// Headers says which headers of oncebus a unique event has; every other record has them all.
+// Headers tells which headers of oncebus a unique event has. Every other record has all of them.
 type Headers struct{ Route, Key, Verdict bool }
 
-// Config is the set-up of the app under test. All its input goes through the
-// repartition topic. In a run whose processes changed their routes one by one, Routes
-// has every route that any of them had.
+// Config is the set-up of the app under test. All input of the app goes through the repartition topic. If the
+// processes of a run changed their routes one after the other, Routes has every route that any of them had.
 type Config struct {
 	Repartition string
-	// RepartitionNumber is the topic's number in the manifest: a record that the ingress
-	// wrote is its own source.
+	// RepartitionNumber is the number of the repartition topic in the manifest. A record that the ingress has
+	// written there is its own source.
 	RepartitionNumber uint16
 	// Verdicts is the topic of the verdicts on requests; "" if it was not read.
 	Verdicts   string
 	Changelog  string
-	Partitions int32             // of both
-	Topics     map[string]uint16 // input topics by name: their number in the manifest
+	Partitions int32             // number of partitions of both topics
+	Topics     map[string]uint16 // numbers of the input topics in the manifest, by name
 	Routes     []Route
-	// Sources has, by namespace id, the numbers of the topics from which its routes get events. The
-	// stream time of such a namespace follows the partitions of these topics. That of any other
-	// one is the highest event time.
+	// Sources has, by namespace id, the numbers of the topics from which the namespace's routes get events. The
+	// stream time of such a namespace follows the partitions of these topics. The stream time of any other
+	// namespace is the highest event time.
 	Sources map[uint8][]uint16
-	// GoesOn has the namespace ids of Sources whose stream time goes on without events.
+	// GoesOn has the ids of those namespaces in Sources whose stream time goes on without events.
 	GoesOn map[uint8]bool
-	// Sets are the route sets of an app at level 2 whose windows changed, and take the place of
-	// the windows of Routes. The checkpoints say when a task went over to which. Routes with
-	// LiveKeys must keep their windows: how many keys count depends on restores.
+	// Sets are the route sets of an app at level 2 whose windows have changed. They replace the windows of
+	// Routes. The checkpoints tell when a task went over to which set. Routes with LiveKeys must keep their
+	// windows, because after a change the number of counted keys would depend on restores.
 	Sets []Set
-	// Claims are the routes in claim mode. Check follows their events into the
-	// repartition topic and leaves their outputs to CheckClaims.
+	// Claims are the routes in claim mode. Check follows the events of these routes into the repartition topic,
+	// and leaves their outputs to CheckClaims.
 	Claims []Claims
-	// Emissions has the limits of output, duplicates and dead-letter
-	// topics. A topic without an entry accepts every record, and the partitions
-	// of its records are not checked.
+	// Emissions has the limits of the output, duplicates and dead-letter topics. A topic without an entry
+	// accepts every record, and the oracle does not check the partitions of its records.
 	Emissions map[string]Emission
 }
 
-// Emission is the set-up of a topic that oncebus emits to. Zero values are "no limit".
+// Emission is the set-up of a topic to which oncebus emits. A zero value means that there is no limit.
 type Emission struct {
 	Partitions int32
-	MaxBytes   int   // max.message.bytes, for records that no codec shortens
+	MaxBytes   int   // max.message.bytes, for records that cannot be compressed
 	Before     int64 // message.timestamp.before.max.ms
 	After      int64 // message.timestamp.after.max.ms
 	AppendTime bool  // message.timestamp.type is LogAppendTime
-	Compacted  bool  // cleanup.policy has compact
+	Compacted  bool  // cleanup.policy includes compact
 }
 
-// A Sent is a raw record that the broker acknowledged, with the sender's key and
-// time.
+// A Sent is an input record that the broker has acknowledged, with the key and the time that the sender gave
+// it.
 type Sent struct {
 	Record
 	Route string
-	// ID is the text whose SHA-256 is its dedup key; "" for a record without a
-	// dedup key, which becomes a dead letter unchanged.
+	// ID is the text whose SHA-256 is the dedup key of the record; "" for a record without a dedup key, which
+	// becomes a dead letter unchanged.
 	ID string
-	// Time is its event time in ms; 0: the record's timestamp.
+	// Time is the event time in ms; 0 means the timestamp of the record.
 	Time int64
-	// Kind is the kind of its key source: id (if ""), composite, content or order.
+	// Kind is the kind of the key source: id (if it is ""), composite, content or order.
 	Kind string
-	// RouteBefore is the route that took such records before a rolling change of the
-	// routes, "" for none. While processes with either routes file run, either route may
-	// take the record.
+	// RouteBefore is the route that took such records before a rolling change of the routes; "" if there was no
+	// change. While some processes have the old routes file and others the new one, either route may take the
+	// record.
 	RouteBefore string
 }
 
-// A Sample is the committed offset of a partition at a time; -1 for none.
+// A Sample is the committed offset of a partition at some time; -1 if there is none.
 type Sample struct {
 	Partition int32
 	Offset    int64
 	Metadata  string
-	// Reset means that the harness set the group to Offset (-1: deleted it); the
-	// sample is from before that request.
+	// Reset means that the harness has set the consumer group to Offset, or has deleted the group if Offset is
+	// -1. The sample was taken before that request.
 	Reset bool
 }
 
-// A Store is the content of one task's local store, read after its process stopped.
+// A Store is the content of a task's local store, read after the task's process has stopped.
 type Store struct {
 	Partition  int32
-	Position   int64             // changelog offset up to which it has all rows
+	Position   int64             // changelog offset up to which the store has all rows
 	Checkpoint []byte            // as in the changelog
-	Rows       map[string][]byte // digest (16 bytes) to changelog value
+	Rows       map[string][]byte // changelog values by digest (16 bytes)
 }
 
-// A History has all observations of a run, after its faults ended and its input was
+// A History has all observations of a run, made after the faults of the run had ended and its input was
 // processed.
 type History struct {
-	// Sent has every acknowledged raw record.
+	// Sent has every acknowledged input record.
 	Sent []Sent
-	// Requests has every HTTP request with an event that was sent, retries included.
+	// Requests has every HTTP request with an event that was sent, including retries.
 	Requests []Request
-	// Live has the records that read_committed consumers saw during the whole
-	// run, by topic and in their order: repartition, changelog and all outputs.
-	// A topic that is missing had no records; nil means that there were no
-	// consumers.
+	// Live has the records that read_committed consumers saw during the whole run, by topic and in the order in
+	// which they came: of the repartition topic, the changelog and all outputs. A topic without an entry had no
+	// records. nil means that there were no consumers.
 	Live map[string][]Record
-	// Final has the records of a read_committed read from the beginning, after
-	// the end, by topic. It lacks purged and compacted records. A topic that is
-	// missing was empty; nil means that there was no such read.
+	// Final has the records of a read_committed reading from the beginning, made after the end of the run, by
+	// topic. It lacks records that were purged or compacted. A topic without an entry was empty. nil means that
+	// there was no such reading.
 	Final map[string][]Record
-	// Offsets has samples of the dedup group's committed offsets, oldest
-	// first; the last of each partition was taken after the end.
+	// Offsets has samples of the committed offsets of the dedup group, the oldest first. The last sample of
+	// each partition was taken after the end of the run.
 	Offsets []Sample
-	// Stores has local stores, if they were read.
+	// Stores has the local stores, if they were read.
 	Stores []Store
-	// Refused has, by emission topic, how many produce requests the harness let the brokers
-	// refuse for good. So many records may be dead letters that say so.
+	// Refused has, by emission topic, how many produce requests the harness made the brokers refuse for good.
+	// At most that many records may be dead letters that tell so.
 	Refused map[string]int
-	// Cut names every "topic/partition" of the changelog and of the input of tasks from which
-	// the harness deleted records. Only there may a checkpoint say that rows are missing, or
-	// continue where no record lies before.
+	// Cut names every "topic/partition" of the changelog, and of the input of tasks, from which the harness has
+	// deleted records. Only there may a checkpoint tell that rows are missing, or continue at an offset before
+	// which there is no record.
 	Cut []string
-	// Open names every "topic/partition" whose last stable offset was still
-	// below its end at the time limit.
+	// Open names every "topic/partition" whose last stable offset was still below its end when the time limit
+	// was reached.
 	Open []string
-	// Lag has the number of records that each "group topic/partition" had not
-	// read at the time limit.
+	// Lag has the number of records that each "group topic/partition" had not read when the time limit was
+	// reached.
 	Lag map[string]int64
 }
 
-// A Violation has an invariant's id (K1 to K13) and a message that names the
-// record.
+// A Violation has the id of an invariant (K1 to K13), and a message that names the record.
 type Violation struct {
 	Invariant string
 	Message   string

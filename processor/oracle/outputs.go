@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// An expectation is one record that should be in an emission topic.
+// An expectation is a record that should be in an emission topic.
 type expectation struct {
-	record         *Record // of the repartition topic, its source
+	record         *Record // the record of the repartition topic from which it is made
 	topic, verdict uint16  // numbers in expectations.names
-	partition      int32   // partition; -1 if it is not known
-	same           int32   // the next one with the same fingerprint; 0 for none
-	order          uint16  // number of the records whose order it keeps; see orderOf
-	beyond         bool    // no checkpoint covers its input
+	partition      int32   // -1 if the partition is not known
+	same           int32   // index of the next expectation with the same fingerprint; 0 if there is none
+	order          uint16  // number of the records in whose order it is emitted; see orderOf
+	beyond         bool    // no checkpoint covers its input record
 	found          bool
 }
 
-// expectations has the expected records by fingerprint.
+// expectations has the expected records, indexed by fingerprint.
 type expectations struct {
-	list  []expectation // from 1 on
+	list  []expectation // the first one has index 1
 	index map[fingerprint]int32
 	names []string
 }
@@ -53,8 +53,8 @@ func (e *expectations) add(p fingerprint, x expectation) {
 	e.list[first].same = i
 }
 
-// take returns the expectation that a record meets, and whether another record met
-// it before.
+// take returns the expectation that a record meets. If there is none, twice tells that another record has
+// already met it.
 func (e *expectations) take(p fingerprint) (x *expectation, twice bool) {
 	for i := e.index[p]; i != 0; i = e.list[i].same {
 		if !e.list[i].found {
@@ -87,8 +87,8 @@ func (c *check) outputs() {
 	c.readClaims()
 }
 
-// outputLog returns the records of a topic to compare. Verdicts are read once and
-// deleted by age, so of them the live reading counts.
+// outputLog returns the records of a topic that are compared. Verdicts are read once and then deleted by age, so for
+// the topic of verdicts the live reading counts.
 func (c *check) outputLog(topic string) log {
 	if topic == c.cfg.Verdicts {
 		return c.log(topic, purged)
@@ -100,15 +100,15 @@ func (c *check) outputLog(topic string) log {
 	return found
 }
 
-// ordered names records of the repartition topic that are emitted in their order.
+// ordered identifies records of the repartition topic that are emitted in the order in which they are there.
 type ordered struct {
 	partition int32
 	order     uint16
 }
 
-// orderOf returns the number of the records that are emitted in the order of the
-// repartition topic: those of its partition, or of a route that fails open. A bypass
-// emits the events of such routes before earlier ones of other routes.
+// orderOf returns the number of the records in whose order the records of a route are emitted. Usually these
+// are all records of the partition; for a route that fails open they are only the records of this route,
+// because a bypass emits them before earlier records of other routes.
 func (c *check) orderOf(r *Route) uint16 {
 	if !r.FailOpen {
 		return 0
@@ -116,7 +116,7 @@ func (c *check) orderOf(r *Route) uint16 {
 	return 1 + c.expected.number(r.Name)
 }
 
-// verdictOf returns the verdict of an emitted record. Only a unique event may say none.
+// verdictOf returns the verdict of an emitted record. Only a unique event may lack the header with the verdict.
 func verdictOf(r *Record) string {
 	if verdict, says := own(r, headerVerdict); says {
 		return verdict
@@ -124,11 +124,10 @@ func verdictOf(r *Record) string {
 	return "unique"
 }
 
-// emitted checks one partition of an emission topic and returns the
-// unexpected records.
+// emitted checks a partition of an emission topic and returns the unexpected records.
 func (c *check) emitted(lane []*Record) (unexpected []*Record) {
 	last := map[ordered]*expectation{}
-	turned := map[source]int64{} // last offset of the records without a key, by source
+	turned := map[source]int64{} // by source, the last offset of the records without a key
 	for _, r := range lane {
 		if r.Topic == c.cfg.Verdicts {
 			if address, _ := own(r, headerReplyTo); c.claimAddresses[address] {
@@ -167,8 +166,8 @@ func (c *check) emitted(lane []*Record) (unexpected []*Record) {
 	return unexpected
 }
 
-// checkRouterDeadLetter compares the dead letter of a record without a dedup key with
-// the sent record, because the repartition topic has none.
+// checkRouterDeadLetter compares the dead letter of a record without a dedup key with the record that was sent,
+// because the repartition topic does not have such a record.
 func (c *check) checkRouterDeadLetter(r *Record, last map[source]int64) {
 	text, _ := own(r, headerSource)
 	from, ok := c.parse(text)
@@ -203,8 +202,8 @@ func (c *check) checkRouterDeadLetter(r *Record, last map[source]int64) {
 	last[of] = from.offset
 }
 
-// unlike names the parts of a dead letter that differ from the sent record, or from
-// the expected headers. A hash replaces a value that did not fit.
+// unlike returns which parts of a dead letter differ from the record that was sent, or from the expected
+// headers. If the value did not fit, the dead letter has its hash instead.
 func (c *check) unlike(s *Sent, r *Record, text string) string {
 	e := envelope{timestamp: s.Timestamp}
 	verdict, _ := own(r, headerVerdict)
@@ -230,7 +229,7 @@ func (c *check) unlike(s *Sent, r *Record, text string) string {
 	return untouched(&s.Record, &Record{Key: r.Key, Value: r.Value, Headers: r.Headers[:n]}, &e, foreign)
 }
 
-// parse reads "topic/partition/offset".
+// parse parses the text topic/partition/offset.
 func (c *check) parse(text string) (position, bool) {
 	parts := strings.Split(text, "/")
 	if len(parts) != 3 {
@@ -242,14 +241,14 @@ func (c *check) parse(text string) (position, bool) {
 	return position{number, int32(partition), offset}, known && err == nil && err2 == nil
 }
 
-// A wanted is the key by which explain searches expectations.
+// A wanted is the key by which explain looks for expectations.
 type wanted struct {
 	topic uint16
 	key   string // dedup key, hex
 }
 
-// explain identifies unexpected records: each is an expected one that was changed
-// (K3), or an extra one (K1).
+// explain tells what the unexpected records are: each is either an expected record that was changed (K3), or an
+// extra record (K1).
 func (c *check) explain(unexpected []*Record) {
 	if len(unexpected) == 0 {
 		return
@@ -282,9 +281,9 @@ func (c *check) explain(unexpected []*Record) {
 	}
 }
 
-// keyLike returns the dedup key of an unexpected record, hex. One without the header may be
-// a unique event, so it has that of an expected record that is missing and has the same
-// value, or else the same record key.
+// keyLike returns the dedup key of an unexpected record in hexadecimal digits. A record without the header with
+// the key may be a unique event. Then keyLike returns the key of an expected record that is missing and has the
+// same value, or else the same record key.
 func (c *check) keyLike(r *Record) string {
 	if key, says := own(r, headerKey); says {
 		return key
@@ -306,7 +305,7 @@ func (c *check) keyLike(r *Record) string {
 	return like
 }
 
-// changed describes the differences between a record and its source.
+// changed describes the differences between an emitted record and its source.
 func (c *check) changed(x *expectation, r *Record) string {
 	e, err := openEnvelope(x.record, 0)
 	if err != nil {
@@ -331,8 +330,8 @@ func (c *check) changed(x *expectation, r *Record) string {
 	return diff
 }
 
-// missing finds expected records that were not emitted: lost events (K2), and the
-// torn transactions (K11).
+// missing finds the expected records that were not emitted: lost events (K2), and the transactions that were
+// torn by that (K11).
 func (c *check) missing() {
 	type transaction struct {
 		partition int32
@@ -344,7 +343,7 @@ func (c *check) missing() {
 		if i == 0 || x.found || x.beyond {
 			continue
 		}
-		e, _ := openEnvelope(x.record, c.cfg.RepartitionNumber) // outputs has read it
+		e, _ := openEnvelope(x.record, c.cfg.RepartitionNumber) // outputs has read it without an error
 		c.add("K2", "%s: lost: %s of %s was judged %s and never emitted; record key %s, dedup key %x", c.expected.names[x.topic],
 			at(x.record), c.builder.positionText(e.from), c.expected.names[x.verdict], brief(x.record.Key), e.key)
 		lost[transaction{x.record.Partition, c.tasks[x.record.Partition].transactionOf(x.record.Offset)}]++

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// isPack reports whether a changelog record has many rows.
+// isPack reports whether a changelog record is a pack, which has many rows.
 func isPack(r *Record) bool {
 	return len(r.Key) == 17 && strings.HasPrefix(string(r.Key), "rows/")
 }
 
-// rowsOfPack returns the rows of a pack as the records that they would be by themselves: with
-// the pack's offset and headers, the digest as key, and the row as value. A pack is:
-// version 1 | for each row: digest 16 | flags 1 | [namespace id 1] | [topic, partition
-// uvarint] | first, offset varint, as differences to the row before | [fingerprint 8] | [link].
-// Flags: 1 a fingerprint, 2 topic and partition, 4 a namespace id, 8 and more half of row.flags.
-// What is left out of the first two is as in the row before.
+// rowsOfPack returns the rows of a pack as single records: each with the offset and the headers of the pack,
+// with the digest as key and the row as value. A pack is: version 1 | for each row: digest 16 | flags 1 |
+// [namespace id 1] | [topic, partition uvarint] | first, offset varint, as differences from the previous row |
+// [fingerprint 8] | [link]. The flags are 1 for a fingerprint, 2 for topic and partition, 4 for a namespace id;
+// from 8 on they are half of row.flags. Topic and partition, and the namespace id, are those of the previous
+// row if they are left out.
 func rowsOfPack(r *Record) (rows []*Record, err error) {
 	f := fields{rest: r.Value}
 	version := f.byte()
@@ -53,14 +53,14 @@ func rowsOfPack(r *Record) (rows []*Record, err error) {
 	return rows, nil
 }
 
-// packKey returns the changelog offset and the number in a pack's key.
+// packKey returns the changelog offset and the number in the key of a pack.
 func packKey(r *Record) (from int64, n uint32) {
 	return int64(binary.BigEndian.Uint64(r.Key[5:])), binary.BigEndian.Uint32(r.Key[13:])
 }
 
-// rowsOf returns the rows of a changelog record that is no checkpoint (K5). The key of a
-// pack says from which offset on the transaction can be, and counts the packs in it: so
-// no two have the same key, and compaction removes none.
+// rowsOf returns the rows of a changelog record that is no checkpoint (K5). The key of a pack has the offset
+// from which on its transaction may begin, and the number of the pack in the transaction. Therefore no two
+// packs have the same key, and compaction removes no pack.
 func (c *check) rowsOf(t *task, r *Record) []*Record {
 	switch {
 	case isPack(r):

@@ -8,23 +8,23 @@ import (
 	"reflect"
 )
 
-// A chain is the checkpoints of a changelog partition: whole ones, and partial ones with
-// what changed since the checkpoint before.
+// A chain is the sequence of checkpoints in a changelog partition: whole checkpoints, and partial ones that
+// have what changed since the previous checkpoint.
 type chain struct {
 	newest checkpoint
 	has    bool
-	number uint32 // of the newest partial one, 0 after a whole one
+	number uint32 // number of the newest partial checkpoint; 0 after a whole one
 }
 
-// flagsOfSmall are the flags that the small checkpoint in a partial one may have.
+// flagsOfSmall are the flags that the small checkpoint inside a partial checkpoint may have.
 const flagsOfSmall = 255 &^ flagCounts
 
-// Marks of a partial checkpoint.
+// Marks of a partial checkpoint tell which parts it has:
 const markFences, markClaims, markProgress, markSenders, markShadows, markTenants, markSources = 1, 2, 4, 8, 16, 32, 64
 
-// numberOf returns the number of the checkpoint with a key: 0 for a whole one, with the key
-// "checkpoint", else the 4 bytes after "checkpoint/", big-endian. It returns false for
-// another key.
+// numberOf returns the number of the checkpoint with this key: 0 for a whole checkpoint, whose key is
+// "checkpoint"; for a partial one the 4 bytes after "checkpoint/", big-endian. It returns false for any other
+// key.
 func numberOf(key []byte) (uint32, bool) {
 	const whole = "checkpoint"
 	switch n := len(whole); {
@@ -42,7 +42,7 @@ func isCheckpoint(r *Record) bool {
 	return ok
 }
 
-// add reads the next checkpoint. After an error the chain is as before.
+// add reads the next checkpoint. After an error the chain is unchanged.
 func (c *chain) add(number uint32, value []byte) error {
 	if number == 0 {
 		cp, err := openCheckpoint(value)
@@ -120,8 +120,8 @@ func openPartial(before *checkpoint, b []byte) (c checkpoint, err error) {
 	return c, nil
 }
 
-// openStored reads the checkpoint of a local store: a whole one and the partial ones after
-// it, each with its length, a uvarint, before it.
+// openStored reads the checkpoint of a local store: a whole checkpoint and the partial ones after it, each
+// preceded by its length, a uvarint.
 func openStored(b []byte) (checkpoint, error) {
 	f, c := fields{rest: b}, chain{}
 	for number := uint32(0); len(f.rest) > 0; number++ {
@@ -136,33 +136,34 @@ func openStored(b []byte) (checkpoint, error) {
 	return c.newest, nil
 }
 
-// equals reports whether two checkpoints say the same.
+// equals reports whether two checkpoints tell the same.
 func (c *checkpoint) equals(other *checkpoint) bool {
 	a, b := *c, *other
 	a.flags, b.flags = 0, 0
 	return reflect.DeepEqual(a, b)
 }
 
-// A counted is what a count is of: a namespace id, and a status or countsOfEvents.
+// A counted tells what a count is about: a namespace id, and a status or countsOfEvents.
 type counted struct{ namespaceID, status uint8 }
 
-// countsOfEvents is the status of judged events and of the duplicates among them.
+// countsOfEvents stands in place of a status for the judged events and the duplicates among them.
 const countsOfEvents = 0xff
 
-// A count is a number of rows by time, in buckets of a width; of events it has one bucket.
+// A count is a number of rows by time, in buckets of equal width. A count of events has a single bucket.
 type count struct {
 	width   int64
 	buckets map[int64]bucket
 }
 
-// A bucket has rows and the earliest of their times; of events all, and the duplicates.
+// A bucket has the number of rows and their earliest time; a bucket of events has the number of all events, and
+// of duplicates.
 type bucket struct{ rows, lowest int64 }
 
+// counts has the counts of a checkpoint.
 type counts map[counted]count
 
-// openCounts reads, for each count: namespace id, status | of events: all, duplicates,
-// uvarints | of rows: width, number of buckets, uvarints, and for each: number, varint, rows
-// and lowest time in it, uvarints.
+// openCounts reads, for each count: namespace id, status | for events: all, duplicates, uvarints | for rows:
+// width, number of buckets, uvarints, and for each: number, varint, rows and lowest time in it, uvarints.
 func openCounts(b []byte) (counts, bool) {
 	all, f := counts{}, fields{rest: b}
 	for len(f.rest) > 0 && !f.bad {
@@ -182,7 +183,7 @@ func openCounts(b []byte) (counts, bool) {
 	return all, !f.bad
 }
 
-// clone returns a copy; the counts of one checkpoint are never those of another.
+// clone returns a copy, because two checkpoints must not share their counts.
 func (all counts) clone() counts {
 	copied := make(counts, len(all))
 	for key, one := range all {
@@ -195,9 +196,9 @@ func (all counts) clone() counts {
 	return copied
 }
 
-// change reads the changes of counts, for each namespace: its id, flags, [events since,
-// uvarint: flag 8], [duplicates since, uvarint: flag 16], and for each of so many counts of
-// rows as the bits below say: status, changes.
+// change reads the changes of counts, for each namespace: its id, flags, [events since the previous checkpoint,
+// uvarint: flag 8], [duplicates since then, uvarint: flag 16], and then for as many counts of rows as the lower
+// bits tell: status, changes.
 func (all counts) change(f *fields) {
 	for len(f.rest) > 0 && !f.bad {
 		namespaceID, flags := f.byte(), f.byte()
@@ -227,10 +228,11 @@ func (all counts) change(f *fields) {
 	}
 }
 
-// change reads the changes of a count of rows: the width, uvarint, if there were none; twice
-// the number of buckets, uvarint, and for each: number after the one before, rows more, and
-// lowest time more, varints. The first number is after the newest bucket before. A bucket
-// without rows ends. Instead of it all, 1 and the rows more of the newest bucket, varint.
+// change reads the changes of a count of rows: the width, uvarint, if there was no count before; twice the
+// number of buckets, uvarint, and for each: its number after the previous one, how many rows more, and how much
+// later the lowest time is, varints. The first number is relative to the newest bucket of before. A bucket
+// without rows is removed. In place of all of this there may be 1, and how many rows more the newest bucket
+// has, varint.
 func (c *count) change(f *fields, known bool) {
 	number := int64(math.MinInt64)
 	for n := range c.buckets {

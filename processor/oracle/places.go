@@ -2,9 +2,9 @@ package oracle
 
 import "slices"
 
-// waitAt adds a duplicate to the requests of a claim that wait for its outcome. It
-// returns false if no place is left for it. A request by HTTP gives its place up: to one
-// that names it; once its timeout is over; and to one by HTTP with the same request id.
+// waitAt adds a duplicate to the requests that wait for the outcome of a claim. It returns false if there is no
+// place left. An HTTP request gives its place up to a request that names it, to any request once its timeout is
+// over, and to an HTTP request with the same request id.
 func (f *claimFold) waitAt(k *claim, r *Record, e *envelope) bool {
 	own := requester{key: string(r.Key), at: e.from, id: e.request, replyTo: e.replyTo}
 	if f.Timeout > 0 && e.replyTo != "" {
@@ -38,5 +38,5 @@ func (f *claimFold) waitAt(k *claim, r *Record, e *envelope) bool {
 	return true
 }
 
-// requestOf returns the part of an address that names the request: without the partition.
+// requestOf returns the part of an address that identifies the request: everything but the partition.
 func requestOf(address string) string { return address[8:] }

@@ -11,26 +11,26 @@ import (
 // A digest is the key of a row.
 type digest = [16]byte
 
-// A position is that of a raw record; topic is the topic's number in the manifest.
+// A position is the position of an input record; topic is the number of the topic in the manifest.
 type position struct {
 	topic     uint16
 	partition int32
 	offset    int64
 }
 
-// A row is the state of one dedup key: when and where it was first seen.
+// A row is the state of a dedup key: when and where the key was first seen.
 type row struct {
 	first       int64
 	at          position
 	namespaceID uint8
-	earlier     bool  // of an earlier window of its key
-	again       bool  // stored before, with another digest or link
-	link        uint8 // beforeUnknown and so on
-	before      int64 // when the window before was first seen, with beforeKnown
+	earlier     bool  // it belongs to an earlier window of its key
+	again       bool  // it was stored before, with another digest or link
+	link        uint8 // beforeUnknown, beforeNone or beforeKnown
+	before      int64 // when the previous window was first seen, if link is beforeKnown
 }
 
-// value is the row in the changelog: version | flags | namespace id |
-// status "seen" | first | topic | partition | offset | link.
+// value returns the row as in the changelog: version | flags | namespace id | status "seen" | first | topic |
+// partition | offset | link.
 func (r *row) value(dst []byte) []byte {
 	dst = append(dst, 1, r.flags(), r.namespaceID, 0)
 	dst = binary.AppendVarint(dst, r.first)
@@ -39,18 +39,18 @@ func (r *row) value(dst []byte) []byte {
 	return r.appendLink(binary.AppendUvarint(dst, uint64(r.at.offset)))
 }
 
-// A fold is the state of one partition of the repartition topic after some of
-// its records.
+// A fold is the state of a partition of the repartition topic after some of the partition's records.
 type fold struct {
 	rows map[digest]row
-	// windows are the rows of a key, the latest first, down to one that says nothing of the window
-	// before. linked reports that the task is at level 2: only of others and of seeds are such rows.
+	// windows has the rows of a key, the latest first, down to a row that tells nothing about the window before
+	// it. linked tells that the task is at level 2: then only seeds, and tasks at level 1 before it,
+	// have made rows that tell nothing about it.
 	windows map[digest][]row
 	linked  bool
 	times   [256]int64 // stream time by namespace id
 	seen    [256]bool  // the namespace has a stream time
-	// sources are those that the stream time of a namespace follows; it follows the highest event
-	// time without any.
+	// sources has the sources that the stream time of a namespace follows. Without sources, stream time follows
+	// the highest event time.
 	sources map[uint8]*sourceTimes
 	live    map[uint8]*liveKeys
 	spans   spans
@@ -60,22 +60,22 @@ func newFold() *fold {
 	return &fold{rows: map[digest]row{}, windows: map[digest][]row{}, sources: map[uint8]*sourceTimes{}, live: map[uint8]*liveKeys{}}
 }
 
-// A judgement is the verdict on a record and its consequences.
+// A judgement is the verdict on a record, with its consequences.
 type judgement struct {
 	verdict string
-	topic   string // the output; "" for none
+	topic   string // the topic to emit to; "" if nothing is emitted
 	reason  string
-	first   *row // the first event, of a duplicate
-	row     row  // the row to write if the topic accepts the record
+	first   *row // the first event, if the verdict is duplicate
+	row     row  // the row to write, if the topic accepts the record
 	wrote   bool
-	// replaces is the row that counts until row replaces it; nil for a new key.
+	// replaces is the row that counts until row replaces it; nil if the key is new.
 	replaces *row
-	above    int   // how many windows of the key are later than an earlier one
-	live     int64 // keys, of an event beyond a limit
+	above    int   // how many windows of the key are later than the earlier window to which row belongs
+	live     int64 // number of live keys, if the event is beyond the limit
 }
 
-// judge applies the rules of the product's section 6, "Time". It sets e.time to the
-// event time that counts.
+// judge applies the rules in section 6, "Time", of the product's contract. It sets e.time to the event time
+// that counts.
 func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 	last, running := f.times[r.NamespaceID], f.seen[r.NamespaceID]
 	window, grace := f.spans.windowOf(r.NamespaceID, r.Window, r.Grace)
@@ -83,7 +83,7 @@ func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 	if j := f.judgeByTime(e, r, present); j != nil {
 		return *j
 	}
-	if e.time == own { // a clamped event moves nothing
+	if e.time == own { // an event that was clamped does not move stream time
 		f.moveTime(e, r.NamespaceID, present)
 	}
 	next := row{first: e.time, at: e.from, namespaceID: r.NamespaceID}
@@ -111,14 +111,14 @@ func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 	return r.duplicate(e, prior, window)
 }
 
-// duplicate is the judgement on an event in the window of a row.
+// duplicate returns the judgement on an event in the window of a row.
 func (r *Route) duplicate(e *envelope, first row, window int64) judgement {
 	return judgement{verdict: "duplicate", first: &first, topic: r.to(cmp.Or(r.Duplicates, Drop)),
 		reason: fmt.Sprintf("duplicate %v after the first, window %v", ms(e.time-first.first), ms(window))}
 }
 
-// judgeByTime judges an event from the future, or too old; nil for any other. It sets
-// e.time to the event time that counts.
+// judgeByTime judges an event that is too far in the future or too old; it returns nil for any other event. It
+// sets e.time to the event time that counts.
 func (f *fold) judgeByTime(e *envelope, r *Route, present int64) *judgement {
 	if latest := add(present, r.Skew); e.time > latest {
 		if r.Future != Clamp {
@@ -133,7 +133,7 @@ func (f *fold) judgeByTime(e *envelope, r *Route, present int64) *judgement {
 	return nil
 }
 
-// to returns the topic to which a policy sends a record; "" for none.
+// to returns the topic to which a policy sends a record; "" if it sends it to none.
 func (r *Route) to(p Policy) string {
 	switch p {
 	case Forward:
@@ -148,7 +148,7 @@ func (r *Route) to(p Policy) string {
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// add returns a+b, or on overflow the nearest int64.
+// add returns a+b or, if that overflows, the nearest int64.
 func add(a, b int64) int64 {
 	switch {
 	case b > 0 && a > math.MaxInt64-b:

@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// A broker may refuse a record for reasons that the log does not show. Only the dead
-// letter says so. The oracle believes as many of them as the harness let brokers refuse
-// requests.
+// A broker may refuse a record for reasons that the log does not show. Only the dead letter tells it. The
+// oracle believes as many of these dead letters as the harness made brokers refuse requests.
 
-// refusalID names the record that a topic refused: the position of its event, as text.
+// refusalID identifies a record that a topic refused: by the position of its event, as text, and the topic.
 type refusalID struct{ from, topic string }
 
-// readRefusals reads from the dead letters which records their topics refused.
+// readRefusals finds out from the dead letters which records were refused by their topics.
 func (c *check) readRefusals() {
 	c.builder.refusals = map[refusalID]string{}
 	if len(c.h.Refused) == 0 {

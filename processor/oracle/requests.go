@@ -10,31 +10,31 @@ import (
 	"strings"
 )
 
-// A Request is one HTTP request with an event that has a dedup key. A retry is a request
-// of its own. Requests with equal values have the same event.
+// A Request is an HTTP request with an event that has a dedup key. A retry is a separate Request. Requests with
+// equal values have the same event.
 type Request struct {
 	Route, ID string
 	Kind      string // as in Sent
 	Value     []byte
-	Headers   []Header // those that the route carries into the record
-	Time      int64    // event time in ms; 0: when the ingress received it
-	// Status is that of the response; 0 for none. With a 2xx, a verdict, or 504 the
-	// ingress says that Kafka has the event.
+	Headers   []Header // the headers that the route carries into the record
+	Time      int64    // event time in ms; 0 means the time at which the ingress received the request
+	// Status is the status of the response; 0 if there was none. With a 2xx, a verdict or 504 the ingress tells
+	// that Kafka has the event.
 	Status       int
-	Verdict, Key string // headers of the response; "" for none
+	Verdict, Key string // headers of the response; "" if it lacks them
 }
 
-// acknowledged reports whether the sender knows that Kafka has the event.
+// acknowledged reports whether the sender knows from the response that Kafka has the event.
 func (q *Request) acknowledged() bool {
 	return q.Verdict != "" || q.Status >= 200 && q.Status < 300 || q.Status == 504
 }
 
-// A requestGroup has the requests with one value, and the records that they became. The
-// log does not say which record is of which request.
+// A requestGroup has the requests with the same value, and the records that they became. The log does not tell
+// which record belongs to which request.
 type requestGroup struct {
 	sent     []*Request
 	records  []*Record
-	verdicts map[string]int // of the records; those in claim mode have none
+	verdicts map[string]int // number of records by verdict; records in claim mode are not counted
 	claims   bool
 }
 
@@ -54,8 +54,8 @@ func (c *check) readRequests() {
 	}
 }
 
-// submitted compares a record that the ingress wrote with its request: it exists (K2),
-// has the right key (K2), became one record at most (K1), and is unchanged (K3).
+// submitted compares a record that the ingress has written with its request: the request exists (K2), it became
+// at most one record (K1), and the record has the right key (K2) and is unchanged (K3).
 func (c *check) submitted(r *Record, e *envelope) {
 	g := c.requests[string(r.Value)]
 	if g == nil {
@@ -99,14 +99,14 @@ func (c *check) expectVerdict(l *draft, forwarded, beyond bool) {
 	})
 }
 
-// verdictPartition reads the partition of an address.
+// verdictPartition returns the partition in a return address.
 func verdictPartition(address string) int32 {
 	n, _ := strconv.ParseInt(address[:min(8, len(address))], 16, 32) // the oracle wrote it
 	return int32(n)
 }
 
-// answers compares the responses with the log (K12): an acknowledged request has a
-// record, and its verdict is that of a record with its value.
+// answers compares the responses with the log (K12): every acknowledged request must have a record, and its
+// verdict must be the verdict on a record with the same value.
 func (c *check) answers() {
 	for _, value := range slices.Sorted(maps.Keys(c.requests)) {
 		g := c.requests[value]
@@ -126,8 +126,8 @@ func (c *check) answers() {
 	}
 }
 
-// countAnswers counts the requests that were acknowledged, and the responses by verdict. It
-// compares their dedup keys.
+// countAnswers counts the acknowledged requests, and the responses by verdict. It also checks the dedup keys in
+// the responses.
 func (c *check) countAnswers(g *requestGroup) (known int, answered map[string]int) {
 	answered = map[string]int{}
 	for _, q := range g.sent {

@@ -14,10 +14,10 @@ type source struct {
 	partition int32
 }
 
-// A sourceLane has the records that were sent to one source, ordered by offset.
+// A sourceLane has the records that were sent to a source, in the order of offsets.
 type sourceLane struct {
 	sent []*Sent
-	done []bool // routed, or dead-lettered
+	done []bool // the record was routed or dead-lettered
 }
 
 func (l *sourceLane) find(offset int64) int {
@@ -28,7 +28,7 @@ func (l *sourceLane) find(offset int64) int {
 	return i
 }
 
-// readSent sorts the raw records by partition.
+// readSent sorts the input records into lanes by source.
 func (c *check) readSent() {
 	for i := range c.h.Sent {
 		s := &c.h.Sent[i]
@@ -52,9 +52,8 @@ func (c *check) readSent() {
 	}
 }
 
-// routed compares a record of the repartition topic with the sent one: it exists
-// (K2), was routed once (K1), has the right key (K2), is unchanged (K3) and in order
-// (K4).
+// routed compares a record of the repartition topic with the record that was sent: that record exists (K2) and
+// was routed once (K1), and the routed record has the right key (K2), is unchanged (K3) and in order (K4).
 func (c *check) routed(t *task, r *Record, e *envelope) {
 	from, text := source{e.from.topic, e.from.partition}, c.builder.positionText(e.from)
 	lane := c.sources[from]
@@ -83,8 +82,8 @@ func (c *check) routed(t *task, r *Record, e *envelope) {
 	c.derived(r, e, s, text)
 }
 
-// derived compares what the router or the ingress derived from an event with the event
-// itself: key and route (K2), the event and its time (K3). text names where it came from.
+// derived compares what the router or the ingress has derived from an event with the event itself: key and
+// route (K2), content and time (K3). text names the origin of the event.
 func (c *check) derived(r *Record, e *envelope, s *Sent, text string) {
 	if route := string(e.route); route != s.Route && route == s.RouteBefore && route != "" {
 		before := *s
@@ -107,8 +106,8 @@ func (c *check) derived(r *Record, e *envelope, s *Sent, text string) {
 	}
 }
 
-// digest returns the key of a sent record's row: the start of the dedup key, by exclusive
-// or with that of the SHA-256 of the netstrings of namespace and kind of source.
+// digest returns the key of a sent record's row: the first bytes of the dedup key, xor the first bytes of the
+// SHA-256 of the netstrings of the namespace and of the kind of key source.
 func (c *check) digest(s *Sent, e *envelope) (d digest) {
 	namespace := s.Route
 	if r := c.routes[s.Route]; r != nil {
@@ -126,9 +125,8 @@ func (c *check) digest(s *Sent, e *envelope) (d digest) {
 	return d
 }
 
-// untouched names the parts of a sent record that differ in the
-// repartition topic or an output, "" for none. It must have the headers that stays accepts,
-// and no other one with the prefix of oncebus.
+// untouched returns which parts of a sent record differ in the repartition topic or in an output; "" if none
+// do. The record must have the headers that stays accepts, and no other header with the prefix of oncebus.
 func untouched(s, r *Record, e *envelope, stays func(Header) bool) string {
 	var diff []string
 	if !same(s.Key, r.Key) {
@@ -146,7 +144,7 @@ func untouched(s, r *Record, e *envelope, stays func(Header) bool) string {
 	return strings.Join(diff, "; ")
 }
 
-// sameStaying reports whether got equals those of the sent headers that stay.
+// sameStaying reports whether got equals those of the sent headers that must stay.
 func sameStaying(sent, got []Header, stays func(Header) bool) bool {
 	n := 0
 	for _, h := range sent {

@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// seedTopic is the topic number in the position of a row that a seed made.
+// seedTopic stands for the topic in the position of a row that a seed has made.
 const seedTopic = 0xffff
 
-// Fates of seeds, in the order of their counts.
+// The fates of seeds, in the order of their counts.
 var seedFates = []string{"taken", "known", "out of window", "too late", "in the future"}
 
-// seeded is what the fold says of the seeds of a transaction.
+// seeded has what the fold knows about the seeds of a transaction.
 type seeded struct {
 	fates   [5]int64
-	tooLate []int64 // numbers in the file
+	tooLate []int64 // the seeds' numbers in their file
 }
 
-// seed applies a seed to the fold: its key was first seen by another system. It emits
-// nothing, and moves no stream time.
+// seed applies a seed, whose key another system has seen first, to the fold. A seed emits nothing and moves no
+// stream time.
 func (c *check) seed(t *task, r *Record, e *envelope, route *Route) {
 	c.report.Seeds++
 	if e.streamTime {
@@ -37,7 +37,7 @@ func (c *check) seed(t *task, r *Record, e *envelope, route *Route) {
 	case t.fold.absent(&row{first: e.time, namespaceID: route.NamespaceID}, window, grace, last, running):
 		fate = 2
 	case known && e.time > add(prior.first, window) && (!running || e.time > last):
-		// Stays 1: the events that the row decides are not late yet.
+		// The fate stays 1 (known): the events that the existing row decides about are not late yet.
 	case !known, e.time > add(prior.first, window):
 		fate = 0
 	case e.time < prior.first && e.time >= add(prior.first, -window) && prior.at.topic != seedTopic:
@@ -54,8 +54,8 @@ func (c *check) seed(t *task, r *Record, e *envelope, route *Route) {
 	}
 }
 
-// arrived applies the stream time that the task had in another cluster, unless the namespace
-// has one. The value of such a record is null, or since and late before of a changed window.
+// arrived applies the stream time that the task had in another cluster, unless the namespace already has one.
+// The value of such a record is null, or since and lateBefore of a window that has changed.
 func (c *check) arrived(t *task, r *Record, e *envelope, namespaceID uint8) {
 	if !e.streamTime || t.fold.seen[namespaceID] {
 		return
@@ -74,13 +74,13 @@ func (c *check) arrived(t *task, r *Record, e *envelope, namespaceID uint8) {
 	}
 }
 
-// isSeedCounts reports whether a changelog record counts seeds.
+// isSeedCounts reports whether a changelog record has the counts of seeds.
 func isSeedCounts(r *Record) bool {
 	return len(r.Key) == 26 && strings.HasPrefix(string(r.Key), "seeds/")
 }
 
-// seedCounts reads what a task wrote of its seeds: version 1 | five counts uvarint | how many
-// numbers uvarint | the numbers, as differences to the one before, varint.
+// seedCounts reads what a task has written about its seeds: version 1 | five counts, uvarint | how many
+// numbers, uvarint | the numbers, each as the difference from the previous one, varint.
 func (c *check) seedCounts(t *task, r *Record) {
 	f := fields{rest: r.Value}
 	version := f.byte()
@@ -97,8 +97,8 @@ func (c *check) seedCounts(t *task, r *Record) {
 	}
 }
 
-// seeds compares the counts of a transaction with its seeds (K11). Seeds of claims are not
-// judged.
+// seeds compares the counts of a transaction with the seeds in its input (K11). It does not judge seeds of
+// claims.
 func (c *check) seeds(t *task, r *Record, cp *checkpoint) {
 	want, got := t.seeded, t.wroteSeeds
 	t.seeded, t.wroteSeeds = seeded{}, seeded{}

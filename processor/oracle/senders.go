@@ -7,24 +7,23 @@ import (
 	"slices"
 )
 
-// A sender is one counter of the duplicates of a route by sender.
+// A sender is one of the counters that count the duplicates of a route by sender.
 type sender struct {
 	name         string
 	count, error uint64
 }
 
-// routeSenders are the counters of a route, by number. The count of a name is at most as much
-// too high as its error.
+// routeSenders has the counters of a route, by number. The count of a sender is at most its error too high.
 type routeSenders struct {
 	route           string
 	capacity, total uint64
-	floor           uint64 // how often a name without a counter may have come before
+	floor           uint64 // how many duplicates a sender without a counter may have had
 	all             []sender
 }
 
-// senders reads, for each route: length of the name 1, name | capacity, total, floor and number
-// of counters, uvarints | for each counter: length of the name 1, name, count, error, uvarints.
-// The number of routes comes first, a uvarint.
+// senders reads the number of routes, uvarint, and for each route: length of the name 1, name | capacity,
+// total, floor and number of counters, uvarints | for each counter: length of the name 1, name, count, error,
+// uvarints.
 func (f *fields) senders() (all []routeSenders) {
 	for n := f.unsigned(1 << 16); n > 0 && !f.bad; n-- {
 		one := routeSenders{route: string(f.bytes(int(f.byte())))}
@@ -38,10 +37,10 @@ func (f *fields) senders() (all []routeSenders) {
 	return all
 }
 
-// changeSenders reads changes, for each route: its place in the whole checkpoint, duplicates
-// since, number of changed counters, uvarints | for each counter: twice its number, and 1 if
-// it has another name, how much its count rose, uvarints | with another name: length 1, name,
-// error, uvarint. It returns the counters after them.
+// changeSenders reads changes. For each route: its index in the whole checkpoint, duplicates since the previous
+// checkpoint, number of changed counters, uvarints | for each counter: twice its number, plus 1 if its name has
+// changed, how much its count rose, uvarints | if its name has changed: length 1, name, error, uvarint. It
+// returns the counters after the changes.
 func changeSenders(before []routeSenders, changes []byte) (all []routeSenders, ok bool) {
 	all = append(all, before...)
 	f := fields{rest: changes}
@@ -70,14 +69,14 @@ func changeSenders(before []routeSenders, changes []byte) (all []routeSenders, o
 	return all, !f.bad
 }
 
-// routeDuplicates are the exact duplicates of a route in one task.
+// routeDuplicates has the exact numbers of duplicates of a route in a task.
 type routeDuplicates struct {
-	byDay    map[int64]int64 // by UTC day since 1970, of broker time
+	byDay    map[int64]int64 // by UTC day since 1970, in broker time
 	bySender map[string]uint64
 	total    uint64
 }
 
-// duplicates are those of each route with a sender.
+// duplicates has the duplicates of each route that has a sender.
 type duplicates map[string]*routeDuplicates
 
 // count counts a record of the repartition topic that is a duplicate.
@@ -102,12 +101,12 @@ func (d duplicates) count(r *Record, route *Route) {
 	one.total++
 }
 
-// statusDuplicates is the status of the duplicates of the routes of a namespace. Their bucket
-// is the start of the FNV-1a hash of the route's name, 47 bits, and the day, 16 bits.
+// statusDuplicates stands in place of a status for the duplicates of a namespace's routes. The number of a
+// bucket consists of the first 47 bits of the FNV-1a hash of the route's name, and of the day in 16 bits.
 const statusDuplicates = 0x41
 
-// duplicates compares the duplicates by day and sender of a checkpoint with those that were
-// judged (K13). What only a local store had is lost if the changelog is.
+// duplicates compares the duplicates by day and by sender in a checkpoint with the duplicates that were judged
+// (K13). It does not check a partition with a cut changelog, because then what only a local store had is lost.
 func (c *check) duplicates(t *task, r *Record, cp *checkpoint) {
 	if c.isCut(c.cfg.Changelog, t.partition) {
 		return
@@ -133,9 +132,9 @@ func (c *check) duplicates(t *task, r *Record, cp *checkpoint) {
 	}
 }
 
-// compare returns what is wrong with the counters of a route: another total, a name twice, a
-// count outside of its error or an error above the bound, or a sender without a counter that
-// has more than the lowest one. It returns "" if nothing is.
+// compare returns what is wrong with the counters of a route; "" if nothing is. It checks that the total is
+// right, that no name has two counters, that every count is within its error and every error within its bound,
+// and that no sender without a counter has more duplicates than the lowest counter.
 func (s *routeSenders) compare(want *routeDuplicates) string {
 	if s.total != want.total {
 		return fmt.Sprintf("%d duplicates, want %d", s.total, want.total)

@@ -6,54 +6,56 @@ import (
 	"slices"
 )
 
-// Stream time of a namespace with input topics is the least time that any of its sources has
-// reached. A source has reached its front, the highest time of its events in this task, and its
-// bound. Progress records say the highest time of its events in all tasks, and up to which broker
-// time it was read: it has reached what this task had met in all sources by then. The highest time
-// goes on without events where the routes say so. Any other namespace has the highest event time.
+// In a namespace that has input topics, stream time is the lowest time that any of its sources has reached. A
+// source has reached the higher of two times: its front, which is the highest time of its events in this task,
+// and its bound. The bound comes from progress records, which tell the highest time of the source's events in
+// all tasks, and up to which broker time the source was read: the source has then reached the time that this
+// task had met in all sources by that broker time. Where the routes say so, the highest time goes on without
+// events. In any other namespace, stream time is the highest event time.
 
-// never is the time of what is not known.
+// never stands for a time that is not known.
 const never = math.MinInt64
 
-// A sourceTimes is what a task knows of the sources of a namespace. Times are event times in ms,
-// never for none.
+// A sourceTimes is what a task knows about the sources of a namespace. Times are event times in ms; never if
+// there is none.
 type sourceTimes struct {
 	namespaceID uint8
-	highest     int64         // of all sources, and of events by HTTP
-	ingress     int64         // of events by HTTP
-	samples     []timeSample  // how highest grew, ascending
-	topics      []sourceTopic // ascending
+	highest     int64         // of all sources, and of the events that came by HTTP
+	ingress     int64         // of the events that came by HTTP
+	samples     []timeSample  // how highest has grown, ascending
+	topics      []sourceTopic // ascending by number
 }
 
-// A timeSample says what the highest event time was when the log had come to a broker time, ms.
+// A timeSample tells the highest event time when the log had come to broker time at, in ms.
 type timeSample struct{ at, highest int64 }
 
-// A sourceTopic is an input topic by its number in the manifest. counted is the broker time, in ms,
-// at which it had the partitions that a progress record says; never if none did.
+// A sourceTopic is an input topic with its number in the manifest. counted is the broker time, in ms, at which
+// the topic had the number of partitions that a progress record tells; never if no record has told it.
 type sourceTopic struct {
 	number     uint16
 	counted    int64
 	partitions []reached
 }
 
-// A reached is how far a source has come: by its events in this task, and by progress records.
+// A reached tells how far a source has come: by its events in this task (front), and by progress records
+// (bound).
 type reached struct{ front, bound int64 }
 
-// samplesMax is how many samples a task keeps of how the highest event time grew. It is part of the
-// rules, as stream time depends on it.
+// samplesMax is how many samples of the highest event time a task keeps. The number is a part of the rules,
+// because stream time depends on it.
 const samplesMax = 16
 
-// countHolds is for how many ms of the log a task relies on a count of partitions: there may be more
-// after it.
+// countHolds is for how many ms of the log a task relies on the number of partitions in a progress record:
+// later the topic may have more.
 const countHolds = 60_000
 
-// partitionsMax bounds the partitions of a topic that a record can claim.
+// partitionsMax is the largest number of partitions of a topic that a record may claim.
 const partitionsMax = 1 << 20
 
-// ingressSource stands for the topic of an event by HTTP, which has no input topic.
+// ingressSource stands for the topic of an event that came by HTTP, which has no input topic.
 const ingressSource = math.MaxUint16 - 1
 
-// source returns where an event came from.
+// source returns the source from which an event came.
 func (e *envelope) source() position {
 	if e.ingress {
 		return position{topic: ingressSource}
@@ -61,8 +63,8 @@ func (e *envelope) source() position {
 	return e.from
 }
 
-// newSourceTimes returns the sources of a namespace of which nothing is known, except for the
-// highest event time.
+// newSourceTimes returns the sources of a namespace when nothing is known about them, except for the highest
+// event time.
 func newSourceTimes(namespaceID uint8, numbers []uint16, highest int64) *sourceTimes {
 	s := &sourceTimes{namespaceID: namespaceID, highest: highest, ingress: never}
 	for _, number := range slices.Sorted(slices.Values(numbers)) {
@@ -71,7 +73,7 @@ func newSourceTimes(namespaceID uint8, numbers []uint16, highest int64) *sourceT
 	return s
 }
 
-// topic returns an input topic of the namespace; nil for any other topic.
+// topic returns an input topic of the namespace; nil if the number belongs to another topic.
 func (s *sourceTimes) topic(number uint16) *sourceTopic {
 	i := slices.IndexFunc(s.topics, func(t sourceTopic) bool { return t.number == number })
 	if i < 0 {
@@ -80,15 +82,15 @@ func (s *sourceTimes) topic(number uint16) *sourceTopic {
 	return &s.topics[i]
 }
 
-// grow adds partitions of which nothing is known, up to n.
+// grow adds partitions, about which nothing is known, until there are n.
 func (t *sourceTopic) grow(n int) {
 	for len(t.partitions) < n {
 		t.partitions = append(t.partitions, reached{never, never})
 	}
 }
 
-// front returns the highest time of the events of a source in this task; never without any, or
-// without sources.
+// front returns the highest time of the events of a source in this task; never if there were none, or if the
+// namespace has no sources.
 func (s *sourceTimes) front(from position) int64 {
 	switch {
 	case s == nil:
@@ -102,7 +104,7 @@ func (s *sourceTimes) front(from position) int64 {
 	return never
 }
 
-// event takes an event that was admitted at its own time.
+// event takes an event that was admitted with its own time.
 func (s *sourceTimes) event(from position, time int64) {
 	if t := s.topic(from.topic); t != nil && from.partition < partitionsMax {
 		t.grow(int(from.partition) + 1)
@@ -115,8 +117,8 @@ func (s *sourceTimes) event(from position, time int64) {
 	s.highest = max(s.highest, time)
 }
 
-// progress takes what a progress record says of the inputs, which was stored at a broker time.
-// Nothing of it counts as later than that; events may be ahead by skew.
+// progress takes what a progress record tells about the inputs. The broker stored the record at the time
+// stored: no time in the record counts as later than that, except that events may be ahead by skew.
 func (s *sourceTimes) progress(inputs []inputProgress, stored, skew int64, goesOn bool) {
 	follows := false
 	for _, in := range inputs {
@@ -144,7 +146,7 @@ func (s *sourceTimes) progress(inputs []inputProgress, stored, skew int64, goesO
 	}
 }
 
-// highestBy returns what the highest event time was at a broker time; never if that is not known.
+// highestBy returns the highest event time as of a broker time; never if it is not known.
 func (s *sourceTimes) highestBy(at int64) int64 {
 	for _, sample := range slices.Backward(s.samples) {
 		if sample.at <= at {
@@ -154,11 +156,11 @@ func (s *sourceTimes) highestBy(at int64) int64 {
 	return never
 }
 
-// sample notes the highest event time, unless it is the last that was noted. What was noted for a
-// broker time that has not come yet is dropped, and so is one of too many: that whose neighbours
-// are the nearest to each other, of several the first. Where time goes on and no event has raised
-// the highest event time since the last note, it goes on by the broker time in between. By how much
-// it went on until a note that is dropped does not count.
+// sample adds a sample of the highest event time, unless it equals the last sample. It drops samples for a
+// broker time that has not come yet. If there are too many samples, it drops the one whose neighbours are
+// nearest to each other, the first of several. Where time goes on, and no event has raised the highest event
+// time since the last sample, the highest event time advances by the broker time in between. If a sample is
+// dropped, the advance up to it does not count.
 func (s *sourceTimes) sample(at int64, goesOn bool) {
 	kept := slices.DeleteFunc(slices.Clone(s.samples), func(one timeSample) bool { return one.at >= at })
 	n := len(kept)
@@ -190,8 +192,8 @@ func (s *sourceTimes) sample(at int64, goesOn bool) {
 	s.samples = kept
 }
 
-// least returns the least time that a source has reached at a broker time of the log; never while
-// one is not known, or a topic may have one that is not.
+// least returns the lowest time that any source has reached, at a broker time of the log. It returns never
+// while the time of a source is not known, or while a topic may have a source that is not known.
 func (s *sourceTimes) least(now int64) int64 {
 	least := s.highest
 	for _, t := range s.topics {
@@ -205,9 +207,9 @@ func (s *sourceTimes) least(now int64) int64 {
 	return least
 }
 
-// follow returns the stream time after an event or a progress record that was stored at a broker
-// time, and whether there is one: the least of the sources, unless it was further before. Then
-// samples below it say nothing new.
+// follow returns the stream time after an event or a progress record that was stored at broker time now, and
+// whether there is one. It is the lowest time of the sources, unless stream time was further already. follow
+// drops the samples that lie below it, because they tell nothing new.
 func (s *sourceTimes) follow(now, last int64, running bool) (int64, bool) {
 	least := s.least(now)
 	if least == never || running && least <= last {
@@ -219,8 +221,8 @@ func (s *sourceTimes) follow(now, last int64, running bool) (int64, bool) {
 	return least, true
 }
 
-// moveTime moves the stream time of a namespace after an event that was admitted at its own time,
-// and stored at a broker time.
+// moveTime moves the stream time of a namespace after an event that was admitted with its own time, and stored
+// at broker time now.
 func (f *fold) moveTime(e *envelope, namespaceID uint8, now int64) {
 	last, running := f.times[namespaceID], f.seen[namespaceID]
 	if s := f.sources[namespaceID]; s != nil {
@@ -247,7 +249,7 @@ func (c *check) progress(t *task, r *Record) {
 	}
 }
 
-// skewOf returns the longest time in ms by which a route of a namespace lets an event be ahead of
+// skewOf returns the longest time, in ms, by which a route of the namespace allows an event to be ahead of
 // broker time.
 func (c *check) skewOf(namespaceID uint8) (longest int64) {
 	for i := range c.cfg.Routes {
@@ -263,7 +265,7 @@ func (c *check) skewOf(namespaceID uint8) (longest int64) {
 	return longest
 }
 
-// sourcesOf returns what a checkpoint knows of the sources of a namespace; nil without any.
+// sourcesOf returns what a checkpoint has about the sources of a namespace; nil if it has none.
 func (c *checkpoint) sourcesOf(namespaceID uint8) *sourceTimes {
 	i := slices.IndexFunc(c.sources, func(s sourceTimes) bool { return s.namespaceID == namespaceID })
 	if i < 0 {
@@ -272,8 +274,8 @@ func (c *checkpoint) sourcesOf(namespaceID uint8) *sourceTimes {
 	return &c.sources[i]
 }
 
-// followSources begins to follow the sources of the namespaces that a checkpoint is the first to
-// have sources of: the process that judged its transaction was the first to know their routes.
+// followSources begins to follow the sources of those namespaces for which this checkpoint is the first that
+// has sources. The process that judged the transaction was the first to know the routes of these namespaces.
 func (c *check) followSources(t *task, cp *checkpoint) {
 	for id, numbers := range c.cfg.Sources {
 		if t.fold.sources[id] != nil || cp.sourcesOf(id) == nil {
@@ -287,9 +289,9 @@ func (c *check) followSources(t *task, cp *checkpoint) {
 	}
 }
 
-// followed compares the sources of a checkpoint with those of the fold (K5). Of claims it
-// compares stream time alone: whether a late event moved the front of its source depends on a
-// claim.
+// followed compares the sources in a checkpoint with the sources of the fold (K5). For routes in claim mode
+// only stream time is compared, because it depends on a claim whether a late event has moved the front of its
+// source.
 func (c *check) followed(t *task, r *Record, cp *checkpoint) {
 	for id, want := range t.fold.sources {
 		claims := slices.ContainsFunc(c.cfg.Claims, func(claims Claims) bool { return claims.NamespaceID == id })
@@ -299,8 +301,9 @@ func (c *check) followed(t *task, r *Record, cp *checkpoint) {
 	}
 }
 
-// unfollowed finds namespaces whose sources no checkpoint of a task has that judged something (K5).
-// Where routes come and go, those of a set that the task has gone over to count.
+// unfollowed finds namespaces whose sources are in no checkpoint of a task, although the task has judged
+// something (K5). If routes come and go, only the namespaces of a route set that the task has gone over to
+// count.
 func (c *check) unfollowed(t *task) {
 	if !t.chain.has || t.cursor == 0 {
 		return

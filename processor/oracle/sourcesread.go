@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// A progress is what a progress record says of the inputs.
+// A progress is what a progress record tells about the inputs.
 type progress struct {
 	inputs []inputProgress
-	// silent means that it says nothing of outcomes and executors.
+	// silent means that the record tells nothing about outcomes and executors.
 	silent bool
 }
 
-// An inputProgress is how far a worker has read its partitions of an input topic, which has so many
-// at a broker time, in ms.
+// An inputProgress is how far a worker has read its partitions of an input topic. At broker time counted, in
+// ms, the topic had partitions partitions.
 type inputProgress struct {
 	topic      uint16
 	partitions int
@@ -22,24 +22,24 @@ type inputProgress struct {
 	read       []readProgress
 }
 
-// A readProgress says that every record that was stored in a partition before a broker time, in
-// ms, is in the repartition topic. never if none is known.
+// A readProgress tells that every record that was stored in a partition before a broker time, in ms, is in the
+// repartition topic. The time is never if none is known.
 type readProgress struct {
 	partition int
 	to        int64
 	fronts    []frontTime
 }
 
-// A frontTime is the highest event time of a namespace in a partition, ms.
+// A frontTime is the highest event time of a namespace in a partition, in ms.
 type frontTime struct {
 	namespaceID uint8
 	at          int64
 }
 
-// openProgress reads the value of a progress record: what a checkpoint has of claims | perhaps the
-// number of inputs, uvarint, and for each: topic, partitions, uvarints, when it had them, varint, entries, uvarint, and for
-// each: partition, 0 or the time to which it was read plus 1, number of fronts, uvarints, and for
-// each: namespace id 1, time, varint.
+// openProgress reads the value of a progress record: what a checkpoint has about claims | optionally the number
+// of inputs, uvarint, and for each: topic, partitions, uvarints, when the topic had them, varint, number of
+// entries, uvarint, and for each: partition, 0 or 1 plus the time up to which the partition was read, number of
+// fronts, uvarints, and for each: namespace id 1, time, varint.
 func openProgress(b []byte) (p progress, err error) {
 	f := fields{rest: b}
 	f.progress()
@@ -54,7 +54,7 @@ func openProgress(b []byte) (p progress, err error) {
 	return p, nil
 }
 
-// ofInputs reports whether the record is about inputs alone.
+// ofInputs reports whether the record is only about inputs.
 func (p *progress) ofInputs() bool { return p.silent && len(p.inputs) > 0 }
 
 func (f *fields) inputs() (all []inputProgress) {
@@ -79,9 +79,10 @@ func (f *fields) read(partitions uint64) readProgress {
 	return r
 }
 
-// sources reads the sources of a checkpoint, if the flags say that there are any: number of namespaces, uvarint, and for each:
-// namespace id 1, highest event time, varint, that by HTTP, samples | number of topics, uvarint, and for each:
-// number, partitions, uvarints, when it had them, varint, and for each partition: front, bound.
+// sources reads the sources in a checkpoint, if the flags tell that there are some: number of namespaces,
+// uvarint, and for each: namespace id 1, highest event time, varint, highest event time by HTTP, samples |
+// number of topics, uvarint, and for each: number, partitions, uvarints, when the topic had them, varint, and
+// for each partition: front, bound.
 func (f *fields) sources(flags uint64) (all []sourceTimes) {
 	if flags&flagSources == 0 {
 		return nil
@@ -105,8 +106,8 @@ func (f *fields) sources(flags uint64) (all []sourceTimes) {
 	return all
 }
 
-// readSamples reads samples: 0 if they are those of before, or their number plus 1, uvarint, and
-// for each: broker time after the one before, varint, highest event time.
+// readSamples reads samples: 0 if the samples are unchanged, or 1 plus their number, uvarint, and for each:
+// broker time as the difference from the previous sample, varint, highest event time.
 func (s *sourceTimes) readSamples(f *fields) {
 	n := f.unsigned(samplesMax + 2)
 	if n == 0 {
@@ -120,7 +121,7 @@ func (s *sourceTimes) readSamples(f *fields) {
 	}
 }
 
-// readTime reads a time: 0 for never, else how far it is behind the highest plus 1, uvarint.
+// readTime reads a time: 0 for never, otherwise 1 plus how far the time is behind the highest, uvarint.
 func (s *sourceTimes) readTime(f *fields) int64 {
 	behind := f.unsigned(1 << 63)
 	if behind == 0 {
@@ -134,11 +135,11 @@ func (s *sourceTimes) readReached(f *fields) reached {
 	return reached{front, s.readTime(f)}
 }
 
-// changeSources reads changes, for each of so many namespaces, uvarint: its place, uvarint, how much
-// the highest event time rose, varint, that by HTTP, 0 if it is as before, samples | for each topic:
-// how much later it was counted, varint | number of changed sources, uvarint, and for each: its place
-// after the one before, uvarint, front, bound, or 0 for each that is as before. The places of the
-// sources go through all topics. It returns the sources after them.
+// changeSources reads changes: the number of namespaces, uvarint, and for each: its index, uvarint, how much
+// the highest event time rose, varint, the highest event time by HTTP, 0 if it is unchanged, samples | for each
+// topic: how much later it was counted, varint | number of changed sources, uvarint, and for each: its index
+// after the previous one, uvarint, front, bound, or 0 for each that is unchanged. The indexes of the sources
+// run through all topics. changeSources returns the sources after the changes.
 func changeSources(before []sourceTimes, changes []byte) (all []sourceTimes, ok bool) {
 	f := fields{rest: changes}
 	all = slices.Clone(before)
@@ -173,7 +174,7 @@ func changeSources(before []sourceTimes, changes []byte) (all []sourceTimes, ok 
 	return all, !f.bad && len(f.rest) == 0
 }
 
-// clone returns a copy that shares nothing which changes.
+// clone returns a copy that shares nothing that may change.
 func (s *sourceTimes) clone() sourceTimes {
 	c := *s
 	c.topics = slices.Clone(s.topics)

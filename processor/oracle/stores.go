@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// storesOf returns the stores of a partition, ordered by position.
+// storesOf returns the stores of a partition in the order of their positions.
 func (c *check) storesOf(partition int32) []*Store {
 	var stores []*Store
 	for i := range c.h.Stores {
@@ -19,10 +19,9 @@ func (c *check) storesOf(partition int32) []*Store {
 	return stores
 }
 
-// store compares a local store with the changelog below its position, which t has
-// just folded (K5). The store may lack rows below the horizon. It may also lack rows
-// that compaction removed before the restore: their successors are beyond the
-// position.
+// store compares a local store with the changelog below the store's position, which t has just folded (K5). The
+// store may lack rows below the horizon. It may also lack rows that compaction removed before the restore: the
+// rows that replaced them are beyond the position.
 func (c *check) store(t *task, s *Store) {
 	c.report.StoreRows += len(s.Rows)
 	final := c.finals[c.cfg.Changelog][t.partition]
@@ -58,13 +57,13 @@ func (c *check) store(t *task, s *Store) {
 	}
 }
 
-// stores reports whether the checkpoint of a local store is the newest one.
+// stores reports whether the checkpoint of a local store is the newest checkpoint.
 func (t *task) stores(stored []byte) bool {
 	cp, err := openStored(stored)
 	return err == nil && len(stored) > 0 && cp.equals(&t.chain.newest)
 }
 
-// wrote reports whether the checkpoint of a local store is one of the folded ones.
+// wrote reports whether the checkpoint of a local store is one of the checkpoints that were folded.
 func (t *task) wrote(stored []byte) bool {
 	cp, err := openStored(stored)
 	if err != nil {
@@ -86,11 +85,11 @@ type horizon struct {
 	ok   bool // the namespace has a horizon
 }
 
-// horizons returns the horizon of each namespace id. A namespace has one stream time;
-// the longest retention of its routes counts. The time is that of the partition's
-// last checkpoint, not of the store's: a process evicts rows by its own stream time,
-// and at its end loses the rows in memory, which are above the position. The task
-// that opens the store reads those again before it judges.
+// horizons returns the horizon of each namespace id. A namespace has a single stream time, and the longest
+// retention of its routes counts. The horizon is as of the partition's last checkpoint and not as of the
+// store's, for this reason: a process evicts rows by its own stream time, and loses the rows in its memory,
+// which are above the position, when it ends. The task that opens the store next reads those rows again before
+// it judges.
 func (c *check) horizons(s *Store) (before [256]horizon) {
 	cp, err := openStored(s.Checkpoint)
 	if newest := c.newestCheckpoint(s.Partition); newest != nil {
@@ -117,12 +116,12 @@ func (c *check) horizons(s *Store) (before [256]horizon) {
 	return before
 }
 
-// newestCheckpoint returns the last checkpoint of a partition, nil without one.
+// newestCheckpoint returns the last checkpoint of a partition; nil if there is none.
 func (c *check) newestCheckpoint(partition int32) *checkpoint {
 	var all chain
 	for _, r := range wholeOnward(c.logs[c.cfg.Changelog][partition]) {
 		if number, ok := numberOf(r.Key); ok {
-			_ = all.add(number, r.Value) // the task's check reports the error
+			_ = all.add(number, r.Value) // task reports this error
 		}
 	}
 	if !all.has {
@@ -141,8 +140,7 @@ func wholeOnward(log []*Record) []*Record {
 	return nil
 }
 
-// expired reports whether a row, encoded as in the changelog, is below the horizon of
-// its namespace.
+// expired reports whether a row, encoded as in the changelog, is below the horizon of its namespace.
 func expired(value []byte, horizons *[256]horizon) bool {
 	if len(value) < 5 {
 		return false

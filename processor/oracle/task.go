@@ -7,47 +7,47 @@ import (
 	"slices"
 )
 
-// A task follows one partition of the repartition topic and its changelog,
-// transaction by transaction.
+// A task follows a partition of the repartition topic and the changelog of that partition, transaction by
+// transaction.
 type task struct {
 	partition int32
 	fold      *fold
 	input     []*Record
-	cursor    int // of the input: the records below it are judged
+	cursor    int // index in input: the records below it are judged
 	lastFrom  map[source]int64
 
-	// Of the changelog, up to the current record.
-	latest     map[digest]*Record // newest row
+	// From the changelog, up to the current record:
+	latest     map[digest]*Record // newest row of each key
 	openRows   []*Record          // rows since the last checkpoint
-	packs      uint32             // the same
+	packs      uint32             // packs since the last checkpoint
 	made       []madeRow          // rows that the fold made since the last checkpoint
-	checkpoint *Record            // newest
-	chain      chain              // up to it
+	checkpoint *Record            // the newest checkpoint
+	chain      chain              // all checkpoints up to the newest
 	sequence   int64
 	floor      int64 // of the newest checkpoint
-	incomplete bool  // the same
+	incomplete bool  // of the newest checkpoint
 	bypassed   map[uint8]int64
 	dead       map[int64]bool // offsets of bypassed records that became dead letters
-	duplicates duplicates     // judged so far
-	// seeded are the seeds judged since the last checkpoint, wroteSeeds those that the task
-	// counted.
+	duplicates duplicates     // duplicates judged so far
+	// seeded has the seeds that the fold has judged since the last checkpoint, wroteSeeds the seeds that the
+	// task has counted since then.
 	seeded, wroteSeeds seeded
 
 	checkpoints []*Record
-	nexts       []int64 // of all checkpoints that advance
-	sequences   []int64 // of the same
-	offsets     []int64 // in the changelog, of the same
+	nexts       []int64 // next of every checkpoint that advances
+	sequences   []int64 // sequences of the same checkpoints
+	offsets     []int64 // changelog offsets of the same checkpoints
 }
 
-// A madeRow is a row that the fold made, and its record.
+// A madeRow is a row that the fold has made, with the record from which it was made.
 type madeRow struct {
 	digest digest
 	row    row
 	by     *Record
 }
 
-// task checks one partition: the checkpoint chain (K10), the transactions (K11), the
-// state (K5), and the records that were routed to it.
+// task checks a partition: the chain of checkpoints (K10), the transactions (K11), the state (K5), and the
+// records that were routed to the partition.
 func (c *check) task(partition int32, input, changelog []*Record) {
 	t := &task{
 		partition: partition, fold: newFold(), input: input, lastFrom: map[source]int64{}, latest: map[digest]*Record{},
@@ -88,7 +88,7 @@ func (c *check) task(partition int32, input, changelog []*Record) {
 	c.state(t)
 	c.finalState(t)
 	c.unfollowed(t)
-	// A progress record is written without input, so one may follow the last checkpoint.
+	// A progress record is written without input, so progress records may follow after the last checkpoint.
 	left := slices.DeleteFunc(slices.Clone(t.input[t.cursor:]), isProgress)
 	if len(left) > 0 {
 		c.add("K9", "%s: %d records from this one on are beyond the last checkpoint: not processed; record key %s", at(left[0]), len(left), brief(left[0].Key))
@@ -96,11 +96,11 @@ func (c *check) task(partition int32, input, changelog []*Record) {
 	for ; t.cursor < len(t.input); t.cursor++ {
 		c.judge(t, t.input[t.cursor], true)
 	}
-	// Only the chain is needed later.
+	// Later checks need only the offsets of the checkpoints.
 	t.fold, t.latest, t.made, t.openRows, t.checkpoints = nil, nil, nil, nil, nil
 }
 
-// headerSweep marks a row that a sweep wrote again.
+// headerSweep marks a row that a sweep has written again.
 const headerSweep = "oncebus-sweep"
 
 // swept checks that a sweep wrote the newest row of a key (K5).
@@ -112,7 +112,7 @@ func (c *check) swept(t *task, r *Record) {
 	t.latest[digest(r.Key)] = r
 }
 
-// judge judges the next record with the fold, and stores the expected record and row.
+// judge judges the next record with the fold, and stores the record and the row that are expected for it.
 func (c *check) judge(t *task, r *Record, beyond bool) {
 	c.report.Routed++
 	if isProgress(r) {
@@ -172,8 +172,8 @@ func (c *check) judge(t *task, r *Record, beyond bool) {
 	}
 }
 
-// expect stores the record that an event should become, and the verdict for its request.
-// It returns false without a record, or if the topic refuses it.
+// expect stores the record that an event should become, and the verdict that its request should get. It returns
+// false if there is no such record, or if the topic refuses it.
 func (c *check) expect(l *draft, topic string, beyond bool) (arrived bool) {
 	judged := *l
 	if topic == "" {
@@ -187,7 +187,7 @@ func (c *check) expect(l *draft, topic string, beyond bool) (arrived bool) {
 		})
 	}
 	if judged.verdict != "duplicate" {
-		judged = *l // of a duplicate the request gets the verdict, whatever becomes of the record
+		judged = *l // the request of a duplicate gets this verdict whatever happens to the record
 	}
 	c.expectVerdict(&judged, arrived && topic == l.route.Output, beyond)
 	return arrived
@@ -204,7 +204,7 @@ func (c *check) stored(t *task, r *Record, e *envelope, route *Route, j *judgeme
 	}
 }
 
-// transaction checks one checkpoint and all records since the previous one.
+// transaction checks a checkpoint and all records since the previous checkpoint.
 func (c *check) transaction(t *task, r *Record) {
 	c.report.Transactions++
 	number, _ := numberOf(r.Key)
@@ -230,14 +230,14 @@ func (c *check) transaction(t *task, r *Record) {
 	}
 	before := t.cursor
 	t.fold.adopt(c.cfg.Sets, cp.set)
-	t.fold.linked = t.fold.linked || cp.set > 0 // of an app at level 2, which it keeps
+	t.fold.linked = t.fold.linked || cp.set > 0 // the app is at level 2, and stays there
 	c.followSources(t, &cp)
 	for ; t.cursor < len(t.input) && t.input[t.cursor].Offset < cp.next; t.cursor++ {
 		c.judge(t, t.input[t.cursor], false)
 	}
 	c.bypass(t, r, &cp)
 	switch moved := len(t.nexts) == 0 || cp.next > t.nexts[len(t.nexts)-1]; {
-	case moved && c.isCut(c.cfg.Repartition, t.partition): // it goes on where the records begin
+	case moved && c.isCut(c.cfg.Repartition, t.partition): // it continues where the remaining records begin
 	case t.cursor > before && t.input[t.cursor-1].Offset+1 != cp.next, t.cursor == before && moved && len(t.nexts) > 0:
 		c.add("K11", "%s: checkpoint with sequence %d has next %d, but %s/%d has no record just below", at(r), cp.sequence, cp.next, c.cfg.Repartition, t.partition)
 	case !moved || t.cursor == before:
@@ -257,7 +257,7 @@ func (c *check) transaction(t *task, r *Record) {
 	t.openRows, t.made, t.packs = t.openRows[:0], t.made[:0], 0
 }
 
-// rows compares the rows of a transaction with those its input makes (K11).
+// rows compares the rows of a transaction with the rows that the transaction's input makes (K11).
 func (c *check) rows(t *task, r *Record, cp *checkpoint) {
 	var want []byte
 	t.openRows = slices.DeleteFunc(t.openRows, c.ofClaims)
@@ -277,7 +277,7 @@ func (c *check) rows(t *task, r *Record, cp *checkpoint) {
 	}
 }
 
-// streamTimes compares the stream times of a checkpoint with the fold's (K5).
+// streamTimes compares the stream times in a checkpoint with the stream times of the fold (K5).
 func (c *check) streamTimes(t *task, r *Record, cp *checkpoint) {
 	for namespaceID := range cp.seen {
 		if cp.seen[namespaceID] != t.fold.seen[namespaceID] || cp.times[namespaceID] != t.fold.times[namespaceID] {
@@ -287,7 +287,7 @@ func (c *check) streamTimes(t *task, r *Record, cp *checkpoint) {
 	}
 }
 
-// state compares the fold of the live changelog with the oracle's state (K5).
+// state compares the rows in the live changelog with the state of the oracle (K5).
 func (c *check) state(t *task) {
 	var want []byte
 	for _, d := range sortedKeys(t.fold.rows) {
@@ -307,7 +307,7 @@ func (c *check) state(t *task) {
 	}
 }
 
-// sortedKeys makes the order of messages deterministic.
+// sortedKeys returns the keys in sorted order, so that the order of messages is deterministic.
 func sortedKeys[V any](m map[digest]V) []digest {
 	keys := make([]digest, 0, len(m))
 	for d := range m {
@@ -317,16 +317,15 @@ func sortedKeys[V any](m map[digest]V) []digest {
 	return keys
 }
 
-// finalState checks that the final changelog still has the state, after compaction
-// and deletion below the floor (K5).
+// finalState checks that the final changelog still has the whole state, after compaction and after the deletion
+// of records below the floor (K5).
 func (c *check) finalState(t *task) {
 	if c.report.Unread {
 		return
 	}
 	final := c.finals[c.cfg.Changelog][t.partition]
 	for _, d := range sortedKeys(t.latest) {
-		// While the checkpoint says so, rows may be missing; the sweep that ends it
-		// writes them again.
+		// While the checkpoint is incomplete, rows may be missing; the sweep that ends this writes them again.
 		if newest := t.latest[d]; !t.incomplete && !c.trimmed(t, newest) {
 			c.kept(final, newest)
 		}
@@ -336,20 +335,20 @@ func (c *check) finalState(t *task) {
 	}
 }
 
-// isCut reports whether the harness deleted records of a partition.
+// isCut reports whether the harness has deleted records of a partition.
 func (c *check) isCut(topic string, partition int32) bool {
 	return slices.Contains(c.h.Cut, fmt.Sprintf("%s/%d", topic, partition))
 }
 
-// kept checks that the newest record of a changelog key survived.
+// kept checks that the newest record of a changelog key still exists.
 func (c *check) kept(final []*Record, newest *Record) {
 	if find(final, newest.Offset) == nil {
 		c.add("K5", "%s: the newest record of key %x is missing from the final changelog, before its retention is over: %x", at(newest), newest.Key, newest.Value)
 	}
 }
 
-// trimmed reports whether a row may be deleted: it is below the floor of the newest
-// checkpoint, and its retention is over in stream time.
+// trimmed reports whether a row may be deleted: it is below the floor of the newest checkpoint, and its
+// retention is over in stream time.
 func (c *check) trimmed(t *task, r *Record) bool {
 	if r.Offset >= t.floor || len(r.Value) < 5 {
 		return false
@@ -361,8 +360,8 @@ func (c *check) trimmed(t *task, r *Record) bool {
 	return routed && t.fold.seen[namespaceID] && first < horizon
 }
 
-// horizon returns the time below which a row of a namespace counts no more as of a checkpoint;
-// false for a namespace without a route.
+// horizon returns the time below which a row of a namespace no longer counts, as of a checkpoint; false for a
+// namespace without a route.
 func (c *check) horizon(cp *checkpoint, namespaceID uint8) (int64, bool) {
 	for i := range c.cfg.Routes {
 		if r := &c.cfg.Routes[i]; r.NamespaceID == namespaceID {
@@ -377,8 +376,7 @@ func (c *check) horizon(cp *checkpoint, namespaceID uint8) (int64, bool) {
 	return 0, false
 }
 
-// transactionOf returns the index in nexts of the transaction that judged an
-// input offset.
+// transactionOf returns the index in nexts of the transaction that judged this input offset.
 func (t *task) transactionOf(offset int64) int {
 	i, _ := slices.BinarySearchFunc(t.nexts, offset+1, cmp.Compare)
 	return i

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// A Set is a numbered route set of a run whose windows changed: the windows of its namespaces.
-// A namespace that a set leaves out keeps the window that it had.
+// A Set is a numbered route set of a run whose windows changed. It has the windows of the set's namespaces. A
+// namespace that a set leaves out keeps the window that it had before.
 type Set struct {
 	Number  int64
 	Windows []NamespaceWindow
@@ -19,15 +19,15 @@ type NamespaceWindow struct {
 	Window, Grace int64
 }
 
-// spans are the windows by which a task judges, as of its newest checkpoint.
+// spans has the windows by which a task judges, as of the task's newest checkpoint.
 type spans struct {
 	set   int64
 	of    map[uint8]NamespaceWindow
-	known map[uint8]knownSince // those whose change has an effect
+	known map[uint8]knownSince // namespaces whose change of window still has an effect
 }
 
-// windowOf returns the window and the grace by which a namespace is judged: that of the set, or
-// those of its route in a run with one set.
+// windowOf returns the window and the grace by which a namespace is judged: those of the route set or, in a run
+// with a single set, those of the route.
 func (s *spans) windowOf(namespaceID uint8, window, grace int64) (int64, int64) {
 	if w, ok := s.of[namespaceID]; ok {
 		return w.Window, w.Grace
@@ -35,8 +35,8 @@ func (s *spans) windowOf(namespaceID uint8, window, grace int64) (int64, int64) 
 	return window, grace
 }
 
-// adopt goes over to a set. What the windows before it retain and do not refuse as late stays so:
-// nothing else is known.
+// adopt goes over to another route set. What the previous windows have retained, and do not refuse as late,
+// stays so, because nothing else is known.
 func (f *fold) adopt(sets []Set, number int64) {
 	i := slices.IndexFunc(sets, func(s Set) bool { return s.Number == number })
 	if i < 0 || number == f.spans.set {
@@ -69,7 +69,7 @@ func (f *fold) adopt(sets []Set, number int64) {
 	f.dropWhole()
 }
 
-// windowIn returns the window of a namespace in a set. A task that judged without a set did so by the
+// windowIn returns the window of a namespace in a route set. A task that judged without a set judged by the
 // routes that became set 1.
 func windowIn(sets []Set, number int64, namespaceID uint8) (NamespaceWindow, bool) {
 	for _, s := range sets {
@@ -82,8 +82,8 @@ func windowIn(sets []Set, number int64, namespaceID uint8) (NamespaceWindow, boo
 	return NamespaceWindow{}, false
 }
 
-// lateness returns why an event is late by its time alone; "" if it is not. It may be behind stream
-// time, or behind what its own source had come to.
+// lateness returns why an event is late by its time alone; "" if it is not late. It may be behind stream time,
+// or behind the time that its own source has reached.
 func (f *fold) lateness(e *envelope, namespaceID uint8, window, grace int64) string {
 	window, grace = f.spans.windowOf(namespaceID, window, grace)
 	time, last, running := e.time, f.times[namespaceID], f.seen[namespaceID]
@@ -99,7 +99,7 @@ func (f *fold) lateness(e *envelope, namespaceID uint8, window, grace int64) str
 	return ""
 }
 
-// absent reports whether a row counts as absent at a stream time, stored or not.
+// absent reports whether a row counts as absent at a stream time, whether or not it is stored.
 func (f *fold) absent(prior *row, window, grace, last int64, running bool) bool {
 	if k, ok := f.spans.known[prior.namespaceID]; ok && prior.first < k.since {
 		return true
@@ -107,7 +107,7 @@ func (f *fold) absent(prior *row, window, grace, last int64, running bool) bool 
 	return running && prior.first < add(last, -rowRetention(window, grace))
 }
 
-// dropWhole drops the changes that have no effect any more at the stream times of the fold.
+// dropWhole drops the changes of windows that no longer have an effect at the stream times of the fold.
 func (f *fold) dropWhole() {
 	for id, k := range f.spans.known {
 		w, now := f.spans.of[id], f.times[id]
@@ -117,7 +117,7 @@ func (f *fold) dropWhole() {
 	}
 }
 
-// windows compares the changed windows of a checkpoint with those of the fold (K5).
+// windows compares the changed windows in a checkpoint with those of the fold (K5).
 func (c *check) windows(t *task, r *Record, cp *checkpoint) {
 	if len(c.cfg.Sets) == 0 {
 		return
@@ -133,8 +133,8 @@ func (c *check) windows(t *task, r *Record, cp *checkpoint) {
 	}
 }
 
-// ofSet returns the window and the grace of a namespace as of a set: those of the newest one up
-// to it.
+// ofSet returns the window and the grace of a namespace as of a route set: those of the newest set up to this
+// one that has the namespace.
 func (c *check) ofSet(set int64, namespaceID uint8, window, grace int64) (int64, int64) {
 	newest := int64(0)
 	for _, s := range c.cfg.Sets {
@@ -147,7 +147,7 @@ func (c *check) ofSet(set int64, namespaceID uint8, window, grace int64) (int64,
 	return window, grace
 }
 
-// horizonOf returns the time below which the rows of a namespace may be gone, as of a checkpoint.
+// horizonOf returns the time below which the rows of a namespace may no longer exist, as of a checkpoint.
 func (c *check) horizonOf(cp *checkpoint, namespaceID uint8, window, grace int64) int64 {
 	window, grace = c.ofSet(cp.set, namespaceID, window, grace)
 	time := add(cp.times[namespaceID], -rowRetention(window, grace))
@@ -159,5 +159,5 @@ func (c *check) horizonOf(cp *checkpoint, namespaceID uint8, window, grace int64
 	return time
 }
 
-// rowRetention is how far behind stream time a row still counts, in ms.
+// rowRetention returns how far behind stream time a row still counts, in ms.
 func rowRetention(window, grace int64) int64 { return add(add(window, window), grace) }

@@ -8,14 +8,14 @@ import (
 	"oncebus/dedup"
 )
 
-// Row is a live row, and the index of its task in the header.
+// Row is a live row together with the index of its task in the header.
 type Row struct {
 	dedup.Row
 
 	Task int
 }
 
-// Flags of a body.
+// Flags of a body:
 const (
 	bodyNamespace = 1 << iota
 	bodyTask
@@ -23,7 +23,8 @@ const (
 	bodyFlags = bodyNamespace | bodyTask | bodyDetails
 )
 
-// appendBody appends the body of a row that follows before in its block; first without one.
+// appendBody appends the body of row r. before is the previous row of the block; first tells that there is
+// none.
 func appendBody(dst []byte, r, before *Row, first bool) []byte {
 	var flags byte
 	if first || r.NamespaceID != before.NamespaceID {
@@ -43,14 +44,14 @@ func appendBody(dst []byte, r, before *Row, first bool) []byte {
 	if flags&bodyTask != 0 {
 		dst = binary.AppendUvarint(dst, uint64(r.Task))
 	}
-	dst = binary.AppendVarint(dst, r.First-before.First) // wraps around, and back
+	dst = binary.AppendVarint(dst, r.First-before.First) // an overflow wraps around here and back in readBody
 	if flags&bodyDetails != 0 {
 		dst = r.AppendDetails(append(dst, byte(r.Status), details))
 	}
 	return dst
 }
 
-// readBody reads a body over the row before.
+// readBody reads a body into r, which has the previous row of the block.
 func (r *Row) readBody(b []byte, first bool) (rest []byte, err error) {
 	c := dedup.NewCursor(b)
 	flags := c.Byte()

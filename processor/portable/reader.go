@@ -19,10 +19,10 @@ import (
 	"oncebus/dedup"
 )
 
-// Is reports whether a file begins as OBX1 does.
+// Is reports whether a file begins as an OBX1 file does.
 func Is(start []byte) bool { return len(start) >= len(magic) && string(start[:len(magic)]) == magic }
 
-// MagicBytes is how many bytes Is needs.
+// MagicBytes is how many bytes of the file Is needs.
 const MagicBytes = len(magic)
 
 // Reader reads a file from its start to its end.
@@ -40,7 +40,7 @@ type Reader struct {
 	bodies  []byte
 }
 
-// NewReader reads the header of a file. Errors about its bytes wrap ErrFile.
+// NewReader reads the header of a file. Errors about the content of the file wrap ErrFile.
 func NewReader(from io.Reader) (*Reader, error) {
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(bodiesMax))
 	if err != nil {
@@ -56,7 +56,7 @@ func NewReader(from io.Reader) (*Reader, error) {
 	case start[len(magic)] < version || start[len(magic)] > versionLeaving:
 		return nil, fmt.Errorf("%w: version %d, this build reads %d to %d", ErrFile, start[len(magic)], version, versionLeaving)
 	}
-	written := start[len(magic)] // start is a buffer
+	written := start[len(magic)] // take uses the buffer of start again
 	if err := r.readJSON("header", &r.Header); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func NewReader(from io.Reader) (*Reader, error) {
 	return r, nil
 }
 
-// take reads n bytes, in steps: a length that the file only claims takes no memory.
+// take reads n bytes in steps, so that a length which the file only claims allocates no memory.
 func (r *Reader) take(n int) ([]byte, error) {
 	const step = 1 << 20
 	r.block = r.block[:0]
@@ -112,8 +112,8 @@ func (r *Reader) readJSON(what string, to any) error {
 	return nil
 }
 
-// Rows yields all rows, and an error in the end if the file is not whole. A row is valid until
-// the next one. Rows may be called once.
+// Rows yields all rows, and at the end an error if the file is not complete. A row is valid until the next one
+// is yielded. Rows may be called only once.
 func (r *Reader) Rows() iter.Seq2[*Row, error] {
 	return func(yield func(*Row, error) bool) {
 		for {
@@ -129,7 +129,7 @@ func (r *Reader) Rows() iter.Seq2[*Row, error] {
 	}
 }
 
-// readPart reads a block or the trailer. It returns false after the trailer, or if yield did.
+// readPart reads a block or the trailer. It returns false after the trailer, and if yield has returned false.
 func (r *Reader) readPart(yield func(*Row, error) bool) (going bool, err error) {
 	kind, err := r.take(1)
 	if err != nil {
@@ -144,7 +144,7 @@ func (r *Reader) readPart(yield func(*Row, error) bool) (going bool, err error) 
 	return false, fmt.Errorf("%w: neither a block nor the trailer at offset %d", ErrFile, r.offset-1)
 }
 
-// readBlock yields the rows of a block. It returns false if yield did.
+// readBlock yields the rows of a block. It returns false if yield has returned false.
 func (r *Reader) readBlock(yield func(*Row, error) bool) (going bool, err error) {
 	at := r.offset - 1
 	damaged := func(format string, args ...any) error {
@@ -218,6 +218,5 @@ func (r *Reader) readTrailer() error {
 // Trailer returns the trailer once Rows has read all rows; nil before.
 func (r *Reader) Trailer() *Trailer { return r.trailer }
 
-// Digest returns the SHA-256 of the file's content, as hexadecimal digits, once Rows has read
-// all rows.
+// Digest returns the SHA-256 of the file's content in hexadecimal digits, once Rows has read all rows.
 func (r *Reader) Digest() string { return r.digest }

@@ -16,14 +16,14 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Writer writes a file. After an error it must not be used.
+// Writer writes a file. After an error it must not be used any more.
 type Writer struct {
 	to      io.Writer
 	sum     hash.Hash
 	encoder *zstd.Encoder
 	trailer Trailer
 
-	// Of the open block.
+	// About the block that is not written yet:
 	rows    int
 	before  Row
 	digests []byte
@@ -33,7 +33,7 @@ type Writer struct {
 
 // NewWriter writes the header of a file.
 func NewWriter(to io.Writer, h *Header) (*Writer, error) {
-	// The bytes are a function of the rows: one goroutine, as blocks are compressed one by one.
+	// One goroutine compresses the blocks one by one, so that the bytes of the file depend only on the rows.
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func NewWriter(to io.Writer, h *Header) (*Writer, error) {
 	return w, err
 }
 
-// appendJSON appends length, text and checksum.
+// appendJSON appends the length, the text and the checksum.
 func appendJSON(dst, encoded []byte) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(encoded)))
 	dst = append(dst, encoded...)
@@ -60,7 +60,7 @@ func (w *Writer) write(b []byte) error {
 	return err
 }
 
-// Add adds a row. The header must have its namespace and its task.
+// Add adds a row, whose namespace and task must be in the header.
 func (w *Writer) Add(r *Row) error {
 	if w.rows == 0 {
 		w.before = Row{}
@@ -93,7 +93,7 @@ func (w *Writer) endBlock() error {
 	return w.write(b)
 }
 
-// Close writes the trailer, and returns it. It does not close the underlying writer.
+// Close writes the trailer and returns it. It does not close the underlying writer.
 func (w *Writer) Close() (*Trailer, error) {
 	if err := w.endBlock(); err != nil {
 		return nil, err

@@ -21,51 +21,52 @@ import (
 	"oncebus/processor/security"
 )
 
-// fetchBudget bounds the memory of the records that were fetched: those of twice parallelReads
-// fetches, and what the collector has not freed yet.
+// fetchBudget bounds the memory of fetched records in bytes: twice parallelReads fetches, and what the garbage
+// collector has not freed yet.
 const fetchBudget = 256 << 20
 
-// Options bound an audit.
+// Options are the bounds of an audit.
 type Options struct {
-	// Keys is the most keys in memory, some 80 bytes each; Open is the most records that wait
-	// for another one, some 300 bytes each.
+	// Keys is the largest number of keys in memory, which need some 80 bytes each. Open is the largest number
+	// of records that wait for their counterpart, which need some 300 bytes each.
 	Keys, Open int
-	// Watch gets how many offsets were read, of how many; nil for none.
+	// Watch, if not nil, is called with how many offsets were read, and how many there are.
 	Watch func(read, total int64)
 }
 
 type (
-	// Finding is a violation that the oracle found, for those who print it.
+	// Finding is a violation that the oracle has found.
 	Finding = oracle.Finding
-	// RouteCounts are what the oracle saw of a route.
+	// RouteCounts has what the oracle has seen of a route.
 	RouteCounts = oracle.RouteCounts
-	// Report is what the oracle checked.
+	// Report has what the oracle has checked.
 	Report = oracle.LedgerReport
 )
 
-// MaxFindings is how many findings of one invariant a result describes; it counts all.
+// MaxFindings is how many findings of an invariant a result describes at most. It counts all of them.
 const MaxFindings = oracle.MaxFindings
 
-// Result is what an audit found.
+// Result is the result of an audit.
 type Result struct {
-	// Begins reports that the range before the position is not known, so that nothing was
-	// checked: the next audit goes on from here.
+	// Begins tells that nothing was checked, because the range before the position is not known. The next audit
+	// continues from this position.
 	Begins bool
-	// Since says why: what has been deleted, or what has changed in the routes.
+	// Since tells why: what was deleted, or what has changed in the routes.
 	Since    []string
 	Findings []Finding
 	Report   Report
-	Records  int64 // that were read
-	// Cut is how long the cut took, for open transactions to end; Took is the time of the reading.
+	Records  int64 // how many records were read
+	// Cut is how long it took to take the cut, for which open transactions had to end. Took is how long the
+	// reading took.
 	Cut, Took time.Duration
-	From      *Position // nil if it begins
+	From      *Position // nil if the audit has no position to begin from
 	To        *Position // where the next audit goes on
 }
 
-// Held reports whether nothing contradicts the promise.
+// Held reports whether nothing that was read contradicts the promise.
 func (r *Result) Held() bool { return len(r.Findings) == 0 }
 
-// Auditor audits an app. It reads only.
+// Auditor audits an app. It only reads from Kafka.
 type Auditor struct {
 	cfg     app.Config
 	routes  *rules.Routes
@@ -77,8 +78,8 @@ type Auditor struct {
 	topics  map[string]app.Topic
 }
 
-// New connects to the brokers and reads the app's manifest. A missing app, or a routes file that
-// is not the app's, is an operator error.
+// New connects to the brokers and reads the app's manifest. A missing app is an operator error, and so is a
+// routes file that does not belong to the app.
 func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Auditor, error) {
 	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
 		return nil, err
@@ -126,7 +127,7 @@ func (a *Auditor) open(ctx context.Context) error {
 	if err := found.Check(a.cfg.KeySecret.Bytes()); err != nil {
 		return err
 	}
-	a.routes = found.Routes() // those in force, whatever the file has
+	a.routes = found.Routes() // the routes in force, whatever the file contains
 	a.app = found.App()
 	if left := found.Topology.Forwarded; len(left) > 0 {
 		return kafka.OperatorErrorf("the keys of app %s have moved to other partitions, and %s is forwarded, which an audit cannot judge: run oncebus move --finish, and begin a new audit", a.cfg.AppID, strings.Join(left, ", "))
@@ -148,12 +149,12 @@ func (a *Auditor) open(ctx context.Context) error {
 	return nil
 }
 
-// inputs returns the input topics, outcomes topics among them.
+// inputs returns the input topics, including the topics of outcomes.
 func (a *Auditor) inputs() []string {
 	return slices.Concat(a.app.Topology.Routed, a.app.Topology.Prepartitioned)
 }
 
-// emissions returns the topics that the app emits to, without those of verdicts and answers.
+// emissions returns the topics to which the app emits, except for the topics of verdicts and answers.
 func (a *Auditor) emissions() []string {
 	var names []string
 	for _, r := range a.routes.Routes {
@@ -179,10 +180,10 @@ func (a *Auditor) everyTopic() []string {
 	return slices.Concat(a.inputs(), a.emissions(), a.changelogs(), a.app.Topology.TaskTopics())
 }
 
-// policies of the routes file, as the oracle spells them.
+// policyOf returns a policy of the routes file in the oracle's spelling.
 func policyOf(p rules.Policy) oracle.Policy { return oracle.Policy(p.String()) }
 
-// ledgerConfig is for a range that begins with a route set.
+// ledgerConfig returns the configuration of the ledger for a range that begins with this route set.
 func (a *Auditor) ledgerConfig(set int64, o Options) oracle.LedgerConfig {
 	cfg := oracle.LedgerConfig{Keys: o.Keys, Open: o.Open, Sets: a.windowsSince(set)}
 	for number := range uint16(len(a.app.Manifest.Topics)) {
@@ -208,8 +209,8 @@ func (a *Auditor) ledgerConfig(set int64, o Options) oracle.LedgerConfig {
 	return cfg
 }
 
-// Audit audits the range from a position to a cut that it takes now. Without a position it
-// audits from the start if all of it still exists, and else only takes the position.
+// Audit audits the range from a position to a cut that it takes at the call. Without a position it audits the
+// app from its start, if all records since then still exist. Otherwise it only takes a position.
 func (a *Auditor) Audit(ctx context.Context, from *Position, o Options) (*Result, error) {
 	result, err := a.audit(ctx, from, o)
 	if err != nil {
@@ -218,6 +219,8 @@ func (a *Auditor) Audit(ctx context.Context, from *Position, o Options) (*Result
 	return result, nil
 }
 
+// audit audits the range from a position to a new cut. If the range before cannot be checked, it only begins. If a
+// task has judged by routes that the auditor has not read, it starts again with these routes.
 func (a *Auditor) audit(ctx context.Context, from *Position, o Options) (*Result, error) {
 	result := &Result{}
 	start := from == nil
@@ -261,7 +264,7 @@ func (a *Auditor) audit(ctx context.Context, from *Position, o Options) (*Result
 	return result, nil
 }
 
-// again reads the routes again, which have changed, and audits the range by them.
+// again reads the routes again, because they have changed, and audits the range by the new routes.
 func (a *Auditor) again(ctx context.Context, from *Position, start bool, o Options) (*Result, error) {
 	if start {
 		from = nil
@@ -272,7 +275,7 @@ func (a *Auditor) again(ctx context.Context, from *Position, start bool, o Optio
 	return a.audit(ctx, from, o)
 }
 
-// begin takes a position and reads the keys of the changelog, without a check.
+// begin takes a position and reads the keys from the changelogs, without checking anything.
 func (a *Auditor) begin(ctx context.Context, result *Result, o Options) (*Result, error) {
 	began := time.Now()
 	cut, sure, err := a.edge(ctx)

@@ -18,7 +18,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// cut takes a position, each step after the one before:
+// cut takes a position in these steps, each after the previous one:
 //
 //	input offsets of the groups, stable
 //	ends of the repartition topic, decided
@@ -27,7 +27,7 @@ import (
 //	ends of the emission topics: have the outputs of these rows
 //	ends of the changelogs again: have the rows of these outputs
 //
-// An end is decided when every transaction with a record below it has ended.
+// An end is decided when every transaction that has a record below it has ended.
 func (a *Auditor) cut(ctx context.Context) (*Position, error) {
 	p := a.newPosition()
 	var err error
@@ -40,8 +40,8 @@ func (a *Auditor) cut(ctx context.Context) (*Position, error) {
 	return p, a.ends(ctx, p)
 }
 
-// edge takes a position whose past is not known. It returns the changelog ends below which
-// all rows have their output before the position, too.
+// edge takes a position before which nothing is known. It also returns the ends of the changelogs below which
+// all rows have their outputs before the position.
 func (a *Auditor) edge(ctx context.Context) (p *Position, sure map[string][]int64, err error) {
 	p = a.newPosition()
 	p.Edge = true
@@ -54,7 +54,7 @@ func (a *Auditor) edge(ctx context.Context) (p *Position, sure map[string][]int6
 	return p, p.sure, a.judged(ctx, p)
 }
 
-// ends sets the ends of changelogs and emission topics.
+// ends sets the ends of the changelogs and of the emission topics.
 func (a *Auditor) ends(ctx context.Context, p *Position) (err error) {
 	if p.sure, err = a.decided(ctx, a.changelogs()); err != nil {
 		return err
@@ -66,8 +66,8 @@ func (a *Auditor) ends(ctx context.Context, p *Position) (err error) {
 	return err
 }
 
-// decided returns offsets of topics below which every transaction has ended, that are at least
-// the ends at the call.
+// decided returns, for each partition, an offset below which every transaction has ended, and which is at least
+// the end of the partition at the call.
 func (a *Auditor) decided(ctx context.Context, topics []string) (map[string][]int64, error) {
 	high, err := a.list(ctx, a.admin.ListEndOffsets, topics)
 	for err == nil {
@@ -112,8 +112,8 @@ func (a *Auditor) list(ctx context.Context, list func(context.Context, ...string
 	}
 }
 
-// byPartition returns listed offsets by topic and partition. One that the broker left out is an
-// error: zero would pass for an offset.
+// byPartition returns listed offsets by topic and partition. An offset that the broker left out is an error: a
+// zero in its place would pass for an offset.
 func (a *Auditor) byPartition(listed kadm.ListedOffsets, topics []string) (map[string][]int64, error) {
 	all := map[string][]int64{}
 	for _, topic := range topics {
@@ -129,7 +129,7 @@ func (a *Auditor) byPartition(listed kadm.ListedOffsets, topics []string) (map[s
 	return all, nil
 }
 
-// judged sets the input offsets, the records below them that wait in the repartition topic, and
+// judged sets the input offsets, the records below them that still wait in the repartition topic, and the
 // stream times.
 func (a *Auditor) judged(ctx context.Context, p *Position) error {
 	t := a.app.Topology
@@ -164,7 +164,7 @@ func (a *Auditor) judged(ctx context.Context, p *Position) error {
 	return nil
 }
 
-// routed sets the offsets of the routing stage.
+// routed sets the input offsets of the routing stage.
 func (a *Auditor) routed(ctx context.Context, p *Position) error {
 	topics := a.app.Topology.Routed
 	if len(topics) == 0 {
@@ -193,19 +193,19 @@ func (a *Auditor) routed(ctx context.Context, p *Position) error {
 		if known {
 			return nil
 		}
-		if err := kafka.Pause(ctx, kafka.ReadRetryPause); err != nil { // a transaction is open
+		if err := kafka.Pause(ctx, kafka.ReadRetryPause); err != nil { // a transaction is still open
 			return err
 		}
 	}
 }
 
-// start returns the first offset that the app reads of an input partition.
+// start returns the first offset of an input partition that the app reads.
 func (a *Auditor) start(topic string, partition int32) int64 {
 	offset, _ := a.app.Manifest.Start(topic, a.topics[topic].ID, partition)
 	return offset
 }
 
-// checkpoint returns the last checkpoint of a task; one of zero without any.
+// checkpoint returns the last checkpoint of a task; the zero value if the task has none.
 func (a *Auditor) checkpoint(ctx context.Context, task app.TaskID) (wire.Checkpoint, error) {
 	name := a.app.ChangelogOf(task.Topic)
 	fold, _, err := app.LastCheckpoint(ctx, a.leaders.NewReader(name, a.topics[name].ID, task.Partition))
@@ -220,8 +220,8 @@ func (a *Auditor) checkpoint(ctx context.Context, task app.TaskID) (wire.Checkpo
 	return fold.Newest(), nil
 }
 
-// waiting notes the raw records that were routed to a task and not judged yet. If the app has
-// deleted some meanwhile it has judged them.
+// waiting records the input records that were routed to a task but not judged yet. Records that the app deletes
+// in the meantime were judged.
 func (a *Auditor) waiting(ctx context.Context, p *Position, partition int32, next, end int64) error {
 	topic := a.app.Topology.Repartition
 	reader := a.leaders.NewReader(topic, a.topics[topic].ID, partition)
@@ -250,7 +250,7 @@ func (a *Auditor) waiting(ctx context.Context, p *Position, partition int32, nex
 	}
 }
 
-// horizons returns by namespace id the first seen time before which no task needs a row.
+// horizons returns, by namespace id, the first seen time before which no task needs a row.
 func (a *Auditor) horizons(p *Position) *[256]int64 {
 	var lowest [256]int64
 	for id := range lowest {

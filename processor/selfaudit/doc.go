@@ -1,31 +1,31 @@
-// Package selfaudit reads the topics of an app and says whether the promise held: each key once
+// Package selfaudit reads the topics of an app and tells whether the app has kept its promise: each key once
 // per window in the output, and one fate for each input record.
 //
 // # What it owns
 //
-//   - Auditor connects, and audits a range: from a position on, or from the start, to a cut.
-//   - Position is where a range ended: offsets, and what the next range needs of this one.
-//   - The reading of topics in step, and what each record says by the rules of its route.
+//   - Auditor connects to Kafka and audits a range, which goes from a position, or from the app's start, to a cut.
+//   - Position is where a range ended: the offsets, and what the audit of the next range needs to know about this range.
+//   - It reads the topics in step, and derives what each record means by the rules of its route.
 //
-// The judgement is that of oracle.Ledger. It may import processor/app, processor/kafka,
-// processor/wire, processor/security, processor/oracle, dedup, dedup/rules and dedup/routesets. It
-// writes to no topic, joins no group and has no transactional id.
+// oracle.Ledger judges what selfaudit reads. selfaudit may import processor/app, processor/kafka,
+// processor/wire, processor/security, processor/oracle, dedup, dedup/rules and dedup/routesets. It writes to no
+// topic, joins no consumer group and has no transactional id.
 //
 // # Invariants
 //
-//   - A cut is consistent whatever commits meanwhile. Its ends are listed one after the other:
-//     what was judged below the first ones has its rows and outputs below the later ones.
-//   - A record beyond an end is no finding: its counterpart waits in the Position.
-//   - Memory is bounded by Options. Beyond the bound a sample of the keys is followed, and the
-//     result says which part.
-//   - What was deleted before it was audited is an error, and not a clean result.
+//   - A cut is consistent whatever is committed in the meantime, because the ends of the topics are listed one after the
+//     other: events that were judged below the ends listed first have their rows and outputs below the ends listed later.
+//   - A record whose counterpart lies beyond an end is no violation: it waits for the counterpart in the Position.
+//   - Options bound the memory. If the keys do not fit, the audit follows only a sample of them, and the result tells
+//     which part.
+//   - If records were deleted before they were audited, the audit returns an error and not a clean result.
 //
 // # What looks wrong
 //
-//   - A range in which routes changed is not checked, but for their windows and for added ones: the
-//     policies by which an event was judged stand in no topic. The next range begins.
-//   - The repartition topic is hardly read, although it has the order in which events were
-//     judged: the app deletes its records a minute after them. The rows of the changelog name
-//     the first events, and stay for two windows.
-//   - The keys of outputs are derived again. Plain events have no oncebus header.
+//   - A range in which routes changed is not checked, unless only their windows changed or routes were added: no topic
+//     records the policies by which an event was judged. The next range begins after the change.
+//   - The repartition topic is hardly read, although it has the order in which events were judged: the app deletes its
+//     records a minute after it has judged them. The rows of the changelog name the first events instead, and they stay
+//     for two windows.
+//   - The audit derives the keys of output records again, because the outputs of plain routes have no oncebus header.
 package selfaudit

@@ -15,7 +15,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// emissionOf reads an output, a duplicates, a dead-letter or a replies topic.
+// emissionOf returns the function that reads an output, duplicates, dead-letter or replies topic.
 func (a *Auditor) emissionOf(topic string) func(*worker, []*kgo.Record) func(*oracle.Ledger) {
 	is := func(of func(*rules.Route) string) bool {
 		return slices.ContainsFunc(a.routes.Routes, func(r *rules.Route) bool { return of(r) == topic })
@@ -35,8 +35,8 @@ func (a *Auditor) emissionOf(topic string) func(*worker, []*kgo.Record) func(*or
 	}
 }
 
-// emitted reads the records of a topic that has replies, dead letters, or both. A topic of replies
-// alone has no emissions.
+// emitted reads the records of a topic that has replies, dead letters or both. A topic that has only replies
+// has no emissions.
 func (w *worker) emitted(records []*kgo.Record, replies, dead bool) (emissions []oracle.LedgerEmission, answers []oracle.LedgerReply) {
 	for _, rec := range records {
 		if _, reply := own(rec, wire.HeaderAttempt); reply && replies {
@@ -59,7 +59,7 @@ func where(rec *kgo.Record) string {
 	return fmt.Sprintf("%s/%d/%d", rec.Topic, rec.Partition, rec.Offset)
 }
 
-// reply reads a reply with a recorded result; ok is false for any other.
+// reply reads a reply that has a recorded result. ok is false for any other reply.
 func (w *worker) reply(rec *kgo.Record) (r oracle.LedgerReply, ok bool) {
 	status, _ := own(rec, wire.HeaderClaimStatus)
 	_, omitted := own(rec, wire.HeaderReason)
@@ -75,9 +75,9 @@ func (w *worker) reply(rec *kgo.Record) (r oracle.LedgerReply, ok bool) {
 	return oracle.LedgerReply{Where: where(rec), Route: index, Digests: digests, Attempt: uint32(n), Content: w.result(rec)}, len(digests) > 0
 }
 
-// emission reads a record of an output, a duplicates or a dead-letter topic. ok is false for a
-// record that is about no event, as a refused outcome or a reply that its topic refused, and for
-// one of a route that was removed.
+// emission reads a record of an output, duplicates or dead-letter topic. ok is false for a record that is about
+// no event, such as a refused outcome or a reply that its topic refused, and for a record of a route that was
+// removed.
 func (w *worker) emission(rec *kgo.Record, dead bool) (e oracle.LedgerEmission, ok bool) {
 	e = oracle.LedgerEmission{Where: where(rec), Route: -1, Verdict: "unique"}
 	if verdict, says := own(rec, wire.HeaderVerdict); says {
@@ -111,7 +111,7 @@ func (w *worker) emission(rec *kgo.Record, dead bool) (e oracle.LedgerEmission, 
 	return e, len(e.Digests) > 0 || !w.hasKeyOfRetired(rec)
 }
 
-// dispatch reads the token of a dispatched event; false for the dead letter of an outcome.
+// dispatch reads the token of a dispatched event. It returns false for the dead letter of an outcome.
 func (w *worker) dispatch(e *oracle.LedgerEmission, text string) bool {
 	token, err := dedup.ParseToken([]byte(text))
 	if err != nil || strings.HasPrefix(e.Reason, wire.ReasonOutcome) {
@@ -121,7 +121,7 @@ func (w *worker) dispatch(e *oracle.LedgerEmission, text string) bool {
 	return true
 }
 
-// named reads the event that a record names.
+// named reads which event a record names.
 func (w *worker) named(e *oracle.LedgerEmission, rec *kgo.Record, source string) {
 	at, topic, known := w.positionOf(source)
 	e.Named, e.Source, e.SourceLast = known, at, at.Offset
@@ -139,7 +139,8 @@ func (w *worker) named(e *oracle.LedgerEmission, rec *kgo.Record, source string)
 	}
 }
 
-// keys sets the keys that the routes of an output derive from its record. Which of them it is of says its row.
+// keys sets the keys that the routes of an output derive from the output's record. The row in the changelog
+// tells which of them is the key of the record.
 func (w *worker) keys(e *oracle.LedgerEmission, rec *kgo.Record) {
 	e.AnyTime = rec.Attrs.TimestampType() == kafka.TimestampAppend
 	stated := e.Route

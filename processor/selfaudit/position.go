@@ -20,34 +20,34 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Position is where an audit ended and the next one goes on: the first offset that it did not
-// read, by topic and partition.
+// Position is where an audit ended and the next audit continues: the first offsets that were not read, by topic
+// and partition.
 type Position struct {
 	App     string            `json:"app"`
 	Cluster string            `json:"cluster"`
-	Topics  map[string]string `json:"topics"` // their ids
+	Topics  map[string]string `json:"topics"` // ids of the topics
 	At      time.Time         `json:"at"`
-	// Set is the route set that all processes had; 0 at level 1.
+	// Set is the newest route set that all processes had; 0 at level 1.
 	Set int64 `json:"set"`
-	// Edge reports that the range before it was not audited.
+	// Edge tells that the range before the position was not audited.
 	Edge       bool               `json:"edge,omitempty"`
 	Inputs     map[string][]int64 `json:"inputs"`
 	Changelogs map[string][]int64 `json:"changelogs"`
 	Emissions  map[string][]int64 `json:"emissions"`
-	// Waiting are records below Inputs that were not judged yet.
+	// Waiting has the records below Inputs that were not judged yet.
 	Waiting []oracle.Position `json:"waiting,omitempty"`
 
 	waits       map[oracle.Position]bool
-	sure        map[string][]int64 // changelog ends below which rows have their outputs below Emissions
+	sure        map[string][]int64 // changelog ends below which all rows have their outputs below Emissions
 	checkpoints map[app.TaskID]wire.Checkpoint
 	ledger      []byte
 	start       bool
 }
 
-// Waits is how many records below Inputs were not judged yet.
+// Waits returns how many records below Inputs were not judged yet.
 func (p *Position) Waits() int { return len(p.waits) }
 
-// IsStart reports whether it is where the app's first life began.
+// IsStart reports whether the position is the begin of the app's first life.
 func (p *Position) IsStart() bool { return p.start }
 
 func (a *Auditor) newPosition() *Position {
@@ -64,7 +64,7 @@ func (a *Auditor) newPosition() *Position {
 	return p
 }
 
-// whole returns the position of the app's first life, and why a range from it cannot be checked.
+// whole returns the position at which the app's first life began, and why a range from there cannot be checked.
 func (a *Auditor) whole(ctx context.Context) (p *Position, why []string, err error) {
 	p = a.newPosition()
 	p.start, p.Set = true, a.firstSet()
@@ -90,7 +90,7 @@ func (a *Auditor) whole(ctx context.Context) (p *Position, why []string, err err
 	return p, append(why, a.changedSince(p.Set)...), nil
 }
 
-// deleted says which records from a position on have been deleted.
+// deleted tells which records from a position on were deleted.
 func (a *Auditor) deleted(ctx context.Context, p *Position) (deleted []string, err error) {
 	for _, offsets := range []map[string][]int64{p.lowest(a), p.Changelogs, p.Emissions} {
 		topics := slices.Sorted(maps.Keys(offsets))
@@ -109,7 +109,7 @@ func (a *Auditor) deleted(ctx context.Context, p *Position) (deleted []string, e
 	return deleted, nil
 }
 
-// lowest returns the first offset to read of each input partition.
+// lowest returns the first offset to read in each input partition.
 func (p *Position) lowest(a *Auditor) map[string][]int64 {
 	lowest := map[string][]int64{}
 	for topic, offsets := range p.Inputs {
@@ -123,8 +123,9 @@ func (p *Position) lowest(a *Auditor) map[string][]int64 {
 	return lowest
 }
 
-// continues checks that an audit can go on at a position, and returns why the range from it
-// cannot be checked. The topics before such a change may have been deleted.
+// continues checks that an audit can continue at a position, and returns why the range from there cannot be checked,
+// because routes have changed or keys have moved. In that case records since the position may have been deleted, because
+// the next range begins later anyway; otherwise deleted records are an error.
 func (a *Auditor) continues(ctx context.Context, p *Position) (why []string, err error) {
 	switch {
 	case p.App != a.cfg.AppID:
@@ -153,7 +154,7 @@ func (a *Auditor) continues(ctx context.Context, p *Position) (why []string, err
 	return nil, nil
 }
 
-// addNew adds the topics and partitions that are new since a position.
+// addNew adds the topics and partitions that did not exist at a position.
 func (a *Auditor) addNew(offsets map[string][]int64, topics []string) {
 	for _, topic := range topics {
 		for partition := int32(len(offsets[topic])); partition < a.topics[topic].Partitions; partition++ {
@@ -162,14 +163,14 @@ func (a *Auditor) addNew(offsets map[string][]int64, topics []string) {
 	}
 }
 
-// positionMagic begins a saved position.
+// positionMagic begins the file of a saved position.
 const positionMagic = "OBSA1\n"
 
-// ErrPosition is wrapped by the errors about a saved position.
+// ErrPosition is wrapped by the errors about the file of a saved position.
 var ErrPosition = errors.New("not a position of self-audit")
 
-// Write writes the position: the magic, a line of JSON, the ledger's state, and the SHA-256 of
-// all before it.
+// Write writes the position: the magic, a line of JSON, the state of the ledger, and the SHA-256 of everything
+// before it.
 func (p *Position) Write(to io.Writer) error {
 	p.Waiting = p.Waiting[:0]
 	for at := range p.waits {
@@ -193,7 +194,7 @@ func (p *Position) Write(to io.Writer) error {
 	return err
 }
 
-// ReadPosition reads what Write wrote. Errors wrap ErrPosition.
+// ReadPosition reads what Write has written. Its errors wrap ErrPosition.
 func ReadPosition(from io.Reader) (*Position, error) {
 	b, err := io.ReadAll(from)
 	if err != nil {

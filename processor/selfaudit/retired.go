@@ -9,14 +9,14 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A former is a route set with routes that the set in force has no more. Records of theirs may
-// still be emitted.
+// A former is a route set with routes that the set in force no longer has. Records of these routes may still be
+// emitted.
 type former struct {
 	deriver *rules.Deriver
 	routes  []*rules.Route
 }
 
-// formers returns the route sets with retired routes.
+// formers returns the route sets that have retired routes.
 func (w *worker) formers() (all []former) {
 	for number := w.app.Set - 1; number > 0; number-- {
 		set, _ := w.app.SetAt(number)
@@ -43,7 +43,7 @@ func (w *worker) ofRetired(rec *kgo.Record) bool {
 	return says && route != nil && route.Retired
 }
 
-// hasKeyOfRetired reports whether a retired route with the output derives a key from a record.
+// hasKeyOfRetired reports whether a retired route that writes to this output derives a key from the record.
 func (w *worker) hasKeyOfRetired(rec *kgo.Record) bool {
 	if !w.readFormers {
 		w.former, w.readFormers = w.formers(), true

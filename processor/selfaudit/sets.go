@@ -11,14 +11,14 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// adoptMax is how long after it came in force a route set may not be that of a process which does
-// not say so. Processes follow within seconds; one that has ended says nothing more.
+// adoptMax is how long after a route set came into force a process that has not reported it may still use the
+// previous set. Processes follow within seconds; a process that has ended reports nothing any more.
 const adoptMax = 5 * time.Minute
 
-// firstSet is the route set by which an app at level 2 began; 0 at level 1.
+// firstSet returns the route set with which an app at level 2 began; 0 at level 1.
 func (a *Auditor) firstSet() int64 { return min(a.app.Set, 1) }
 
-// setOfAll returns the number of the newest route set that all processes have.
+// setOfAll returns the number of the newest route set that all processes have taken.
 func (a *Auditor) setOfAll(ctx context.Context) (int64, error) {
 	number := a.app.Set
 	if number == 0 {
@@ -39,7 +39,7 @@ func (a *Auditor) setOfAll(ctx context.Context) (int64, error) {
 	return number, nil
 }
 
-// isBehind reports whether a task judged by a route set that the auditor has not read.
+// isBehind reports whether a task has judged by a route set that the auditor has not read.
 func (a *Auditor) isBehind(p *Position) bool {
 	for _, c := range p.checkpoints {
 		if c.Set > a.app.Set {
@@ -49,7 +49,7 @@ func (a *Auditor) isBehind(p *Position) bool {
 	return false
 }
 
-// windowsSince returns the windows of the route sets from a number on.
+// windowsSince returns the windows of all route sets from this number on.
 func (a *Auditor) windowsSince(number int64) (sets []oracle.Set) {
 	for ; number > 0 && number <= a.app.Set; number++ {
 		set := oracle.Set{Number: number}
@@ -63,7 +63,8 @@ func (a *Auditor) windowsSince(number int64) (sets []oracle.Set) {
 	return sets
 }
 
-// skewsSince returns the shortest and the longest skew of a route in the route sets from a number on.
+// skewsSince returns the shortest and the longest skew, in ms, that the route had in the route sets from this
+// number on.
 func (a *Auditor) skewsSince(number int64, r *rules.Route) (shortest, longest int64) {
 	least, most := r.Skew, r.Skew
 	for ; number > 0 && number < a.app.Set; number++ {
@@ -75,9 +76,9 @@ func (a *Auditor) skewsSince(number int64, r *rules.Route) (shortest, longest in
 	return least.Milliseconds(), most.Milliseconds()
 }
 
-// changedSince returns what changed in the routes since a set, so that the verdicts of a range
-// across the change cannot be checked. The changelog says by which window a task judged, and an
-// added route has records of its own: these are no such change.
+// changedSince returns the changes of the routes since a route set because of which the verdicts of a range
+// across them cannot be checked. A changed window is no such change, because the changelog tells by which
+// window a task has judged; nor is an added route, because it has its own records.
 func (a *Auditor) changedSince(number int64) (changes []string) {
 	for ; number > 0 && number < a.app.Set; number++ {
 		before, _ := a.app.SetAt(number)
@@ -95,8 +96,8 @@ func (a *Auditor) changedSince(number int64) (changes []string) {
 	return changes
 }
 
-// movedSince says that the keys were moved to other partitions since a position. The changelogs of
-// the new ones have the rows of that moment only.
+// movedSince tells whether the keys have moved to other partitions since a position. The changelogs of the new
+// partitions only have the rows as of the move.
 func (a *Auditor) movedSince(p *Position) []string {
 	topic := a.app.Topology.Repartition
 	if _, known := p.Topics[topic]; known || topic == "" {
@@ -112,13 +113,13 @@ func (a *Auditor) movedSince(p *Position) []string {
 
 func moved(topic string) string { return "the keys were moved to topic " + topic }
 
-// isFollowed reports whether a range across a change can be checked.
+// isFollowed reports whether a range across this change can be checked.
 func isFollowed(c *routesets.Change) bool {
 	switch c.Field {
 	case "window", "grace", "skew", "sender", "http":
 		return true
 	case "":
-		return c.Kind == routesets.Harmless // added, on topics of its own
+		return c.Kind == routesets.Harmless // a route that was added, with its own topics
 	}
 	return false
 }

@@ -6,11 +6,11 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// A span is the range between two positions, as an oracle.Range.
+// A span is the range between two positions. It implements oracle.Range.
 type span struct {
 	from, to *Position
 	app      *app.App
-	inputs   [][2][]int64 // by topic number: first offsets and ends
+	inputs   [][2][]int64 // by topic number: the first offsets, and the ends
 }
 
 // newSpan returns the range between two positions of an app.
@@ -24,7 +24,7 @@ func newSpan(of *app.App, from, to *Position) *span {
 	return s
 }
 
-// bounds returns the range of an input partition.
+// bounds returns the range of offsets of an input partition.
 func (s *span) bounds(at oracle.Position) (from, to int64, ok bool) {
 	if int(at.Topic) >= len(s.inputs) {
 		return 0, 0, false
@@ -36,27 +36,27 @@ func (s *span) bounds(at oracle.Position) (from, to int64, ok bool) {
 	return b[0][at.Partition], b[1][at.Partition], true
 }
 
-// InRange reports whether a raw record is read in this range or a later one.
+// InRange reports whether an input record belongs to this range or to a later one.
 func (s *span) InRange(at oracle.Position) bool {
 	from, _, ok := s.bounds(at)
 	return ok && (at.Offset >= from || len(s.from.waits) > 0 && s.from.waits[at])
 }
 
-// Judged reports whether a raw record of the range was judged below its ends.
+// Judged reports whether an input record of this range was judged below the ends of the range.
 func (s *span) Judged(at oracle.Position) bool {
 	_, to, ok := s.bounds(at)
 	return ok && at.Offset < to && s.InRange(at) && !(len(s.to.waits) > 0 && s.to.waits[at])
 }
 
-// StreamTime returns that of a task at the end of the range.
+// StreamTime returns the stream time of a task at the end of the range.
 func (s *span) StreamTime(task oracle.Position, space uint8) (int64, bool) {
 	c, ok := s.to.checkpoints[app.TaskID{Topic: s.app.TopicName(task.Topic), Partition: task.Partition}]
 	return c.StreamTimes.At[space], ok && c.StreamTimes.Has[space]
 }
 
-// Reached returns how far the source of an event had come in a task at the end of the range: a
-// partition of an input, or the ingress, whose events have the position of the task's topic. For a
-// source that the task does not follow any more it is how far all of them had come.
+// Reached returns how far the source of an event had come in a task at the end of the range. A source is a
+// partition of an input, or the ingress, whose events have the position of the task's topic. For a source that
+// the task no longer follows, Reached returns how far all sources had come.
 func (s *span) Reached(task oracle.Position, space uint8, event oracle.Position) (int64, bool) {
 	c := s.to.checkpoints[app.TaskID{Topic: s.app.TopicName(task.Topic), Partition: task.Partition}]
 	i, follows := c.SourcesOf(space)
@@ -74,8 +74,8 @@ func (s *span) Reached(task oracle.Position, space uint8, event oracle.Position)
 	return at, at != dedup.NoStreamTime
 }
 
-// LateBefore returns the event time before which a task's events are late at the end of the range,
-// because the window has changed.
+// LateBefore returns the event time before which the events of a task are late at the end of the range, because
+// the window has changed.
 func (s *span) LateBefore(task oracle.Position, space uint8) (int64, bool) {
 	c := s.to.checkpoints[app.TaskID{Topic: s.app.TopicName(task.Topic), Partition: task.Partition}]
 	known, ok := c.KnownOf(space)

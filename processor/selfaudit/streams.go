@@ -13,20 +13,20 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// parallelReads is how many partitions are read at once: each has one fetch in memory, and one
-// more that is being accounted for.
+// parallelReads is how many partitions are read at the same time. Each of them has one fetch in memory, and
+// another one that the ledger is taking.
 const parallelReads = 4
 
-// A stream is a partition that is read.
+// A stream is a partition that is being read.
 type stream struct {
 	reader        *kafka.Reader
 	from, at, end int64
 	read          func(w *worker, records []*kgo.Record) func(*oracle.Ledger)
-	// skips reports that a batch that is too large to be decompressed may be skipped.
+	// skips tells that a batch that is too large to decompress may be skipped.
 	skips bool
 }
 
-// done is the part that was read, 0 to 1.
+// done returns which part of the stream was read, 0 to 1; 2 at the end.
 func (s *stream) done() float64 {
 	if s.at >= s.end {
 		return 2
@@ -34,8 +34,8 @@ func (s *stream) done() float64 {
 	return float64(s.at-s.from) / float64(s.end-s.from)
 }
 
-// read reads all streams of a span in step: always those of which the least part was read. So
-// a record and its counterpart are read at about the same time, and few wait.
+// read reads all streams of a span in step: it always continues those streams of which the smallest part was
+// read. A record and its counterpart are therefore read at about the same time, and few records have to wait.
 func (a *Auditor) read(ctx context.Context, ledger *oracle.Ledger, span *span, watch func(int64, int64)) (int64, error) {
 	var all []*stream
 	lowest := span.from.lowest(a)
@@ -58,7 +58,7 @@ func (a *Auditor) read(ctx context.Context, ledger *oracle.Ledger, span *span, w
 	return a.readAll(ctx, ledger, all, watch)
 }
 
-// readKeys reads the changelogs up to an edge. Rows from sure on may have an output after it.
+// readKeys reads the changelogs up to an edge. Rows from sure on may have their output after the edge.
 func (a *Auditor) readKeys(ctx context.Context, ledger *oracle.Ledger, sure map[string][]int64, edge *Position, watch func(int64, int64)) (int64, error) {
 	var all []*stream
 	for _, topic := range a.app.Topology.TaskTopics() {
@@ -77,12 +77,12 @@ func (a *Auditor) readKeys(ctx context.Context, ledger *oracle.Ledger, sure map[
 func (a *Auditor) stream(topic string, partition int, from, end int64, read func(*worker, []*kgo.Record) func(*oracle.Ledger)) *stream {
 	reader := a.leaders.NewReader(topic, a.topics[topic].ID, int32(partition))
 	if !a.app.Topology.HasState(topic) {
-		reader.BoundBatches(a.cfg.BatchBytesMax()) // others write to it
+		reader.BoundBatches(a.cfg.BatchBytesMax()) // other programs write to this topic
 	}
 	return &stream{reader: reader, from: from, at: from, end: end, read: read, skips: slices.Contains(a.inputs(), topic)}
 }
 
-// chunk is one fetch of a stream.
+// chunk is the result of one fetch of a stream.
 type chunk struct {
 	apply func(*oracle.Ledger)
 	next  int64
@@ -90,8 +90,8 @@ type chunk struct {
 	err   error
 }
 
-// readAll reads the streams to their ends. The next fetches are read while the ledger takes
-// the last ones.
+// readAll reads the streams to their ends. It already fetches the next chunks while the ledger takes the
+// previous ones.
 func (a *Auditor) readAll(ctx context.Context, ledger *oracle.Ledger, all []*stream, watch func(int64, int64)) (records int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -127,7 +127,7 @@ func (a *Auditor) readAll(ctx context.Context, ledger *oracle.Ledger, all []*str
 	return records, nil
 }
 
-// choose returns the streams of which the least part was read.
+// choose returns the streams of which the smallest part was read.
 func choose(all []*stream) (chosen []*stream) {
 	for range parallelReads {
 		var least *stream
@@ -144,7 +144,7 @@ func choose(all []*stream) (chosen []*stream) {
 	return chosen
 }
 
-// fetch begins a fetch of each stream and returns a function that waits for them.
+// fetch begins a fetch of each stream, and returns a function that waits for all of them.
 func fetch(ctx context.Context, workers []*worker, streams []*stream) (wait func() []chunk) {
 	chunks := make([]chunk, len(streams))
 	var running sync.WaitGroup
@@ -157,9 +157,11 @@ func fetch(ctx context.Context, workers []*worker, streams []*stream) (wait func
 	}
 }
 
-// errFetched ends a read after one fetch.
+// errFetched ends the reading of a stream after one fetch.
 var errFetched = errors.New("fetched")
 
+// next reads the next fetch of the stream. It returns how to apply the fetch to the ledger, so that only one
+// goroutine uses the ledger.
 func (s *stream) next(ctx context.Context, w *worker) (c chunk) {
 	c = chunk{next: s.end, apply: func(*oracle.Ledger) {}}
 	w.ctx, w.failed = ctx, nil
@@ -175,7 +177,7 @@ func (s *stream) next(ctx context.Context, w *worker) (c chunk) {
 	})
 	var tooLarge *kgo.ErrDecompressTooLarge
 	if errors.As(err, &tooLarge) && s.skips {
-		c.next, err = min(tooLarge.NextOffset, s.end), nil // the app has a dead letter of it
+		c.next, err = min(tooLarge.NextOffset, s.end), nil // the app has a dead letter for this batch
 	}
 	if err != nil && !errors.Is(err, errFetched) {
 		c.err = fmt.Errorf("read %s/%d: %w", s.reader.Topic, s.reader.Partition, err)

@@ -17,14 +17,14 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A worker says what records are, for one fetch at a time.
+// A worker derives what records mean, for one fetch at a time.
 type worker struct {
 	*Auditor
 	deriver *rules.Deriver
 	ctx     context.Context //nolint:containedctx // of the read in progress
-	failed  error           // why the key of a record of that read is not known
+	failed  error           // why the key of some record of this read is unknown
 	scratch []byte
-	routeOf map[string]int32 // by name
+	routeOf map[string]int32 // index of a route by its name
 
 	former      []former
 	readFormers bool
@@ -38,8 +38,8 @@ func (a *Auditor) newWorker() *worker {
 	return w
 }
 
-// content is a hash of what the application wrote: key, value and headers. The event time is
-// compared by itself, and a topic may replace the timestamp.
+// content returns a hash of what the application has written: key, value and headers. It does not include the
+// timestamp, because a topic may replace it; the event time is compared separately.
 func (w *worker) content(rec *kgo.Record) uint64 {
 	b := w.scratch[:0]
 	put := func(s []byte) {
@@ -61,14 +61,14 @@ func (w *worker) content(rec *kgo.Record) uint64 {
 	return siphash.Hash(0x6f6e6365627573, 0x6c6564676572, b)
 }
 
-// derive derives a record's key as if it were in an input topic.
+// derive derives the key of a record as if the record was in an input topic.
 func (w *worker) derive(rec *kgo.Record, topic string) rules.Derived {
 	in := wire.InputOf(rec)
 	in.Topic = topic
 	return w.by(w.deriver, &in)
 }
 
-// by derives a key by a deriver. If the record's schema cannot be read, the read fails.
+// by derives a key with a deriver. If the schema of the record cannot be read, by makes the read fail.
 func (w *worker) by(deriver *rules.Deriver, in *rules.Input) rules.Derived {
 	d, err := w.cfg.Derive(w.ctx, deriver, in)
 	if err != nil && w.failed == nil {
@@ -81,7 +81,7 @@ func position(at dedup.Position) oracle.Position {
 	return oracle.Position{Topic: at.Topic, Partition: at.Partition, Offset: at.Offset}
 }
 
-// digestsOf returns the digests under which the row of an event may be, its own first.
+// digestsOf returns the digests under which the row of an event may be, beginning with the event's own digest.
 func digestsOf(d *rules.Derived) [][16]byte {
 	digests := [][16]byte{d.Digest}
 	if d.HasAdjacent {
@@ -95,7 +95,7 @@ func digestsOf(d *rules.Derived) [][16]byte {
 	return digests
 }
 
-// inputOf reads an input topic.
+// inputOf returns the function that reads an input topic.
 func (a *Auditor) inputOf(topic string, span *span) func(*worker, []*kgo.Record) func(*oracle.Ledger) {
 	if a.app.Outcomes[topic] != nil {
 		return outcomesOf
@@ -128,7 +128,7 @@ func (a *Auditor) inputOf(topic string, span *span) func(*worker, []*kgo.Record)
 	}
 }
 
-// taskOf returns topic and partition of the task that judges an event.
+// taskOf returns the topic and partition of the task that judges an event.
 func (w *worker) taskOf(d *rules.Derived, at oracle.Position) oracle.Position {
 	if d.Route.Prepartitioned {
 		return oracle.Position{Topic: at.Topic, Partition: at.Partition}
@@ -137,12 +137,12 @@ func (w *worker) taskOf(d *rules.Derived, at oracle.Position) oracle.Position {
 	return oracle.Position{Topic: w.app.TopicNumbers[t], Partition: w.app.Hasher.Partition(&d.Routing)}
 }
 
-// outcomesOf reads an outcomes topic.
+// outcomesOf reads the records of an outcomes topic.
 func outcomesOf(w *worker, records []*kgo.Record) func(*oracle.Ledger) {
 	var outcomes []oracle.LedgerOutcome
 	for _, rec := range records {
 		_, read, reason := w.app.ReadOutcome(rec)
-		foreign := read.Token.App != 0 && read.Token.App != w.app.TokenApp // of an app with the same outcomes topic
+		foreign := read.Token.App != 0 && read.Token.App != w.app.TokenApp // the token is of another app that has the same outcomes topic
 		if reason == "" && !foreign && read.Kind == dedup.OutcomeCompleted {
 			outcomes = append(outcomes, oracle.LedgerOutcome{Digest: read.Token.Digest, Attempt: read.Token.Attempt, Content: w.result(rec)})
 		}
@@ -154,21 +154,21 @@ func outcomesOf(w *worker, records []*kgo.Record) func(*oracle.Ledger) {
 	}
 }
 
-// result is the content of an outcome or reply without its record key, which is the sender's.
+// result returns the content of an outcome or a reply, without its record key, which comes from the sender.
 func (w *worker) result(rec *kgo.Record) uint64 {
 	withoutKey := *rec
 	withoutKey.Key = nil
 	return w.content(&withoutKey)
 }
 
-// rowKind says what the rows of a changelog partition are, by their offsets.
+// rowKind tells what the rows of a changelog partition mean, depending on their offsets.
 type rowKind struct {
-	certain int64 // below it: outputs are below the ends
-	base    int64 // below it: the range before
+	certain int64 // below this offset, the outputs of rows are below the ends of the range
+	base    int64 // below this offset, rows belong to the previous range
 	soft    bool
 }
 
-// changelogOf reads the changelog of a topic's tasks.
+// changelogOf returns the function that reads the changelog of a topic's tasks.
 func (a *Auditor) changelogOf(topic string, kind rowKind) func(*worker, []*kgo.Record) func(*oracle.Ledger) {
 	number := a.app.TopicNumbers[topic]
 	return func(_ *worker, records []*kgo.Record) func(*oracle.Ledger) {
@@ -197,7 +197,8 @@ func recordOf(rec *kgo.Record) *oracle.Record {
 	return r
 }
 
-// own returns the value of the last header of a name: oncebus appends its own.
+// own returns the value of the last header with this name, because oncebus appends its headers after all
+// others.
 func own(rec *kgo.Record, name string) (string, bool) {
 	for i := len(rec.Headers) - 1; i >= 0; i-- {
 		if rec.Headers[i].Key == name {
@@ -207,7 +208,7 @@ func own(rec *kgo.Record, name string) (string, bool) {
 	return "", false
 }
 
-// positionOf reads topic/partition/offset of an input, or of the repartition topic.
+// positionOf parses topic/partition/offset of a record in an input or in the repartition topic.
 func (w *worker) positionOf(text string) (at oracle.Position, topic string, ok bool) {
 	parts := strings.Split(text, "/")
 	if len(parts) != 3 {

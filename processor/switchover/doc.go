@@ -1,14 +1,13 @@
-// Package switchover decides the steps of a switch: the tasks of one generation of partitions
-// end, and those of the next one go on with their rows. It is pure: rows and facts in, a
-// decision out.
+// Package switchover decides the steps of a switch, in which the tasks of one generation of partitions end and
+// the tasks of the next generation continue with their rows. It is pure: it gets rows and facts, and returns a
+// decision.
 //
 // # What it owns
 //
-//   - Phase is how far a switch is, as its row in the manifest topic says. Decide returns the
-//     next one, from facts that anybody can check again. So a command that was killed is
-//     started again.
-//   - OldTask and Route say what the old tasks and the routers do in a phase, as far as they
-//     have read of it.
+//   - Phase is how far a switch has come, as its row in the manifest topic tells. Decide returns the next phase from
+//     facts that anybody can verify again. A command that was killed can therefore be started again.
+//   - OldTask and Route tell what the old tasks and the routers do in a phase, according to what their process has read
+//     about the switch.
 //
 // It imports nothing of oncebus.
 //
@@ -18,26 +17,27 @@
 //	     \           |           |
 //	      \__________|___________|_____> Aborted
 //
-// In Holding every router commits, pauses and writes a held row, and the old tasks judge what
-// was routed. In Closing an old task writes a checkpoint that says so, and judges no more. The
-// rows of closed tasks are copied to their end, then the switch acts. Done releases the routers
-// to the new topic. They forward what reached the old topic after its tasks had closed.
+// In Holding, every router commits, pauses and writes a held row, and the old tasks judge what was routed. In
+// Closing, an old task writes a checkpoint that marks it as closed, and judges nothing more. When the rows of
+// the closed tasks are copied to their end, the switch acts: the new generation comes into force. Done releases
+// the routers, which then write to the new topic. They also forward the records that reached the old topic
+// after its tasks had closed.
 //
-// The tasks of a prepartitioned topic that becomes routed are old tasks too. They are their own
-// routers until then, and the routers go on behind their closed checkpoints.
+// The tasks of a prepartitioned topic that becomes routed are old tasks too. Until they close, they read their topic
+// themselves, as their own routers; the routers of the app continue behind their closed checkpoints.
 //
 // # Invariants
 //
-//   - A phase is written under the manifest's transactional id, if May still allows it. So
-//     the act and an abort exclude each other.
-//   - A fact that a phase needs stays true until the hold ends: a router with a held row
-//     routes nothing, and a closed task judges nothing. So a leader may write late.
-//   - A checkpoint is closed for one switch, by number. So a process that has read of an older
-//     switch only neither opens it again, nor lets a leader take it for closed.
-//   - The row of a switch names the generation in force when it began. So a process that reads of
+//   - A phase is written under the manifest's transactional id, and only if May still allows it. Therefore the act and an
+//     abort exclude each other.
+//   - A fact that a phase needs stays true until the hold ends: a router with a held row routes nothing, and a closed task
+//     judges nothing. Therefore a leader may write the phase late.
+//   - A checkpoint is closed for one particular switch, by its number. For example, a process that has read only about an
+//     older switch neither opens the task again, nor makes a leader believe that the task is closed.
+//   - The row of a switch names the generation that was in force when the switch began. Therefore a process that reads of
 //     a later switch first judges and routes nothing for a generation that is over.
-//   - A record is judged by an old task before its closed checkpoint, or forwarded to a new
-//     task, with its partition derived again. A front that slept may have written it.
-//   - The records of one input partition with one key are judged in their order.
-//   - From each state every record is judged in the end, after any crash.
+//   - A record is either judged by an old task before that task's closed checkpoint, or forwarded to a new task, with its
+//     partition derived again. The latter happens to a record that a front wrote late because it had slept.
+//   - Records of one input partition that have the same key are judged in their order.
+//   - From every state, and after any crash, every record is judged in the end.
 package switchover

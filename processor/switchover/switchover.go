@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Phase is how far a switch is.
+// Phase is how far a switch has come.
 type Phase uint8
 
-// The phases. None is an app without a switch.
+// The phases. None means that the app has had no switch.
 const (
 	None Phase = iota
 	Preparing
@@ -22,13 +22,14 @@ const (
 
 var phaseNames = [phases]string{"none", "preparing", "holding", "closing", "acted", "done", "aborted"}
 
-// String returns the name of the phase in rows and output.
+// String returns the name of the phase, as in rows and output.
 func (p Phase) String() string { return phaseNames[p] }
 
-// MarshalText returns the name of the phase.
+// MarshalText implements encoding.TextMarshaler with the name of the phase.
 func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText reads the name of a phase.
+// UnmarshalText implements encoding.TextUnmarshaler. It returns an error for a phase that this build does not
+// know.
 func (p *Phase) UnmarshalText(text []byte) error {
 	at := slices.Index(phaseNames[:], string(text))
 	if at < 0 {
@@ -38,7 +39,7 @@ func (p *Phase) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// nextOf has the phases that may follow each one.
+// nextOf has the phases that may follow a phase.
 var nextOf = [phases][]Phase{
 	None:      {Preparing},
 	Preparing: {Holding, Aborted},
@@ -49,35 +50,35 @@ var nextOf = [phases][]Phase{
 	Aborted:   {Preparing},
 }
 
-// May reports whether a phase may follow this one. The writer checks it after it has fenced
-// all other writers.
+// May reports whether the phase next may follow this one. The writer checks this after it has fenced all other
+// writers.
 func (p Phase) May(next Phase) bool { return slices.Contains(nextOf[p], next) }
 
-// Holds reports whether the input is held.
+// Holds reports whether the input is held in this phase.
 func (p Phase) Holds() bool { return p == Holding || p == Closing || p == Acted }
 
-// HasActed reports whether the new generation is in force.
+// HasActed reports whether the new generation is in force in this phase.
 func (p Phase) HasActed() bool { return p == Acted || p == Done }
 
-// IsOver reports whether no phase of the same switch may follow.
+// IsOver reports whether no further phase of the same switch may follow.
 func (p Phase) IsOver() bool { return p == None || p == Done || p == Aborted }
 
 // Facts are what a leader finds out before it writes the next phase.
 type Facts struct {
-	// Prepared reports that the copies are so far that the rest takes moments.
+	// Prepared means that the copies have come so far that the rest takes only moments.
 	Prepared bool
-	// Held reports that each input partition has a held row of the switch. Drained reports
-	// that the old tasks have judged all that was routed until then.
+	// Held means that each input partition has a held row of this switch. Drained means that the old tasks have
+	// judged everything that was routed until then.
 	Held, Drained bool
-	// Closed reports that each old task has closed for this switch, Copied that all of their
-	// rows and the first checkpoints of the new tasks are committed.
+	// Closed means that each old task has closed for this switch. Copied means that all of their rows, and the
+	// first checkpoints of the new tasks, are committed.
 	Closed, Copied bool
-	// Undo reports that the time for the hold is over, or that somebody asked for an abort.
+	// Undo means that the time for the hold is over, or that somebody has asked for an abort.
 	Undo bool
 }
 
-// Decide returns the phase that a leader writes next. ok is false while there is nothing to
-// write.
+// Decide returns the phase that a leader writes next. ok is false while there is nothing to write, because
+// facts are missing.
 func Decide(p Phase, f Facts) (next Phase, ok bool) {
 	switch {
 	case f.Undo && p.May(Aborted):
@@ -94,7 +95,7 @@ func Decide(p Phase, f Facts) (next Phase, ok bool) {
 	return p, false
 }
 
-// Generation is the old or the new one of a switch.
+// Generation is the old or the new generation of partitions in a switch.
 type Generation uint8
 
 // The generations.
@@ -103,8 +104,8 @@ const (
 	New
 )
 
-// Route returns the generation to which a router or a front sends records. ok is false while
-// it sends none.
+// Route returns the generation to which a router or a front sends records. ok is false while it sends no
+// records.
 func Route(p Phase) (to Generation, ok bool) {
 	switch {
 	case p.Holds():
@@ -118,38 +119,39 @@ func Route(p Phase) (to Generation, ok bool) {
 // Action is what an old task does next.
 type Action uint8
 
-// The actions.
+// The actions. Judge judges records as usual, Close commits a checkpoint that is closed for the switch, and Wait judges
+// nothing.
 const (
 	Judge Action = iota
 	Close
 	Wait
 )
 
-// Seen is what a process has read of the switches of its app. Number counts them, from 1; it is
-// 0 before the first one. A process may have read an older one than that in force.
+// Seen is what a process has read about the switches of its app. Number counts the switches from 1; it is 0
+// before the first switch. A process may have read only about a switch that is older than the newest one.
 type Seen struct {
 	Number int64
 	Phase  Phase
-	// Base is the generation that was in force when the switch began; 0 if its row does not
-	// say, as those of an earlier build.
+	// Base is the generation that was in force when the switch began; 0 if the row does not tell, as a row of
+	// an earlier build does not.
 	Base int64
 }
 
-// Prepares reports whether a process that runs the tasks of a generation may soon run those of
-// the switch instead: until it has taken the act, or has read that there will be none.
+// Prepares reports whether a process that runs the tasks of a generation may soon have to run the tasks of the
+// switch instead. That is so until the process has taken the act, or has read that there will be none.
 func (s Seen) Prepares(generation int64) bool {
 	return s.Number > generation && s.Phase != None && s.Phase != Aborted
 }
 
-// OldTask returns what a task does that the switch closes, in a process that runs the tasks of a
-// generation. closedFor is the number of the switch for which its checkpoint says that it is
-// closed; 0 for none. A task that judges again commits a checkpoint that is not closed.
+// OldTask returns what a task that the switch closes has to do, in a process that runs the tasks of this
+// generation. closedFor is the number of the switch for which the task's checkpoint is closed; 0 if it is not
+// closed. A task that judges again commits a checkpoint that is not closed.
 func OldTask(seen Seen, generation, closedFor int64) Action {
 	switch {
 	case closedFor > seen.Number:
-		return Wait // the process has not read the switch yet
+		return Wait // the process has not read about this switch yet
 	case seen.Base > generation:
-		return Wait // an earlier switch has acted, which the process has not taken yet
+		return Wait // an earlier switch has acted, and the process has not taken the act yet
 	case closedFor == seen.Number && closedFor != 0:
 		if seen.Phase == Aborted {
 			return Judge
@@ -163,11 +165,11 @@ func OldTask(seen Seen, generation, closedFor int64) Action {
 	return Judge
 }
 
-// StayingTask returns what a task does that the switch does not close: that of a prepartitioned
-// topic which stays one. An earlier switch may have closed it.
+// StayingTask returns what a task that the switch does not close has to do: a task of a prepartitioned topic
+// that stays prepartitioned. An earlier switch may have closed it.
 func StayingTask(seen Seen, generation, closedFor int64) Action {
 	if closedFor >= seen.Number && closedFor != 0 || seen.Base > generation {
-		return Wait // the process has not read the newest switch, or has not taken an act yet
+		return Wait // the process has not read about the newest switch, or has not taken an act yet
 	}
 	return Judge
 }

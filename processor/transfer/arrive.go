@@ -19,29 +19,28 @@ import (
 
 // ArriveOptions are the options of Arrive.
 type ArriveOptions struct {
-	// Open opens the file of ExportLeaving from its start, File is its SHA-256.
+	// Open opens the file of ExportLeaving at its start. File is the SHA-256 of that file.
 	Open func() (io.ReadCloser, error)
 	File string
-	By   string // person or host, for people
-	// RepeatUnchecked accepts that events which a policy forwards without a row may be
-	// emitted again.
+	By   string // person or host that runs the command, for people
+	// RepeatUnchecked accepts that events which a policy has forwarded without a row may be emitted again.
 	RepeatUnchecked bool
-	// Checked, if not nil, gets how many rows of the file were read.
+	// Checked, if not nil, is called with how many rows of the file were read.
 	Checked func(rows int64)
 }
 
-// Arrived says where an app goes on that came from another cluster.
+// Arrived tells where an app continues that came from another cluster.
 type Arrived struct {
-	Cluster string `json:"cluster"` // id of the one that it came from
-	Keys    int64  `json:"keys"`    // of the file
-	// Before reports that an earlier command did it.
+	Cluster string `json:"cluster"` // id of the cluster that the app came from
+	Keys    int64  `json:"keys"`    // number of keys in the file
+	// Before tells that an earlier command has already created the app.
 	Before bool    `json:"before"`
 	Starts []Start `json:"starts"`
 }
 
-// Start is a partition of an input, with its held offset in the other cluster, and the first
-// offset to read in this one. Again counts the offsets from there to the copy of the last
-// record before the held offset: they are read again.
+// Start is a partition of an input, with its held offset in the other cluster and the first offset to read in
+// this cluster. Again is the number of offsets from there up to the copy of the last record before the held
+// offset: they are read again.
 type Start struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
@@ -50,9 +49,9 @@ type Start struct {
 	Again     int64  `json:"again"`
 }
 
-// Arrive creates an app in this cluster from its file, held: no process that starts reads an
-// event before the release. It first reads the whole file, compares its settings, and finds the
-// held offsets in the mirrored topics. Until all of that is right it changes nothing.
+// Arrive creates an app in this cluster from its file. The app is held, so that a process that starts reads no
+// event before the release. Arrive first reads the whole file, compares the settings in it, and finds the held
+// offsets in the mirrored topics. It changes nothing until all of that was right.
 func Arrive(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, o *ArriveOptions, extra ...kgo.Opt) (*Arrived, error) {
 	c, err := connect(cfg, routes, log, extra)
 	if err != nil {
@@ -63,6 +62,8 @@ func Arrive(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog
 	return arrived, c.explain(err)
 }
 
+// arrive makes all checks, and creates the app only at its end. If an earlier command has created the app, it
+// changes nothing.
 func (c *Client) arrive(ctx context.Context, o *ArriveOptions) (*Arrived, error) {
 	file, err := o.Open()
 	if err != nil {
@@ -105,7 +106,7 @@ func (c *Client) arrive(ctx context.Context, o *ArriveOptions) (*Arrived, error)
 	return arrived, app.Arrive(ctx, c.conn(), c.cfg, c.routes, a)
 }
 
-// mayArrive returns an operator error if the app would not be the one of the file.
+// mayArrive returns an operator error if the app that would be created is not the app of the file.
 func (c *Client) mayArrive(ctx context.Context, h *portable.Header, o *ArriveOptions) error {
 	var mistakes []error
 	refuse := func(format string, args ...any) {
@@ -136,7 +137,7 @@ func (c *Client) mayArrive(ctx context.Context, h *portable.Header, o *ArriveOpt
 	return c.checkMirror(ctx, h)
 }
 
-// checkMirror returns an operator error if the mirrored topics are not as the file needs them.
+// checkMirror returns an operator error if the mirrored topics are not as the file requires.
 func (c *Client) checkMirror(ctx context.Context, h *portable.Header) error {
 	meta, err := c.admin.Metadata(ctx)
 	if err != nil {
@@ -166,8 +167,8 @@ func (c *Client) checkMirror(ctx context.Context, h *portable.Header) error {
 	return errors.Join(mistakes...)
 }
 
-// mirroredStarts returns the starts of all partitions. The error names those which the mirror
-// has not copied up to their held offset.
+// mirroredStarts returns the starts of all partitions. The error names the partitions that the mirror has not
+// copied up to their held offset yet.
 func (c *Client) mirroredStarts(ctx context.Context, h *portable.Header) ([]Start, error) {
 	inputs, _ := c.routes.Inputs()
 	topics, err := app.DescribeTopics(ctx, c.admin, inputs...)
@@ -191,14 +192,14 @@ func (c *Client) mirroredStarts(ctx context.Context, h *portable.Header) ([]Star
 	return starts, errors.Join(mistakes...)
 }
 
-// errSearched ends the reading of a mirrored partition.
+// errSearched ends the reading of a mirrored partition because the position is found.
 var errSearched = errors.New("the place is found")
 
-// mirroredStart finds the held offset of a partition in its mirror.
+// mirroredStart finds the held offset of a partition in the partition's mirror.
 //
-// Outcomes begin at the end: the app has dispatched nothing in this cluster, so none of those
-// that are there is of a claim that it has. A partition without a record before the held offset
-// begins at its start.
+// A partition of outcomes begins at its end: the app has dispatched nothing in this cluster, so no outcome that
+// is already there belongs to one of its claims. A partition without a record before the held offset begins at
+// its start.
 func (c *Client) mirroredStart(ctx context.Context, in *portable.Input, topicID [16]byte) (Start, error) {
 	reader := c.leaders.NewReader(in.Topic, topicID, in.Partition)
 	reader.BoundBatches(c.cfg.BatchBytesMax())

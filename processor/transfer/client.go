@@ -16,14 +16,14 @@ import (
 	"oncebus/processor/security"
 )
 
-// Client exports, compares and seeds the keys of an app. It works on any machine that reaches
-// the brokers, and joins no group.
+// Client exports, compares and seeds the keys of an app. It works on any machine that reaches the brokers, and
+// joins no consumer group.
 type Client struct {
 	cfg     app.Config
 	routes  *rules.Routes
 	log     *slog.Logger
 	redact  *security.Redactor
-	options []kgo.Opt // of every client
+	options []kgo.Opt // options that every client needs
 	client  *kgo.Client
 	admin   *kadm.Client
 	leaders *kafka.Leaders
@@ -31,15 +31,15 @@ type Client struct {
 	app     *app.App
 	arrival *app.Arrival // nil for an app that began in this cluster
 
-	// SliceKeys bounds the keys in memory: some 50 bytes each.
+	// SliceKeys is how many keys are in memory at a time; each needs some 50 bytes.
 	SliceKeys int64
 }
 
 // sliceKeys is the default of Client.SliceKeys.
 const sliceKeys = 4 << 20
 
-// New connects to the brokers and reads the app's manifest. It creates and changes nothing. A
-// missing app, or one that the routes contradict, is an operator error.
+// New connects to the brokers and reads the app's manifest. It creates and changes nothing. It is an operator
+// error if the app does not exist, or if the routes contradict it.
 func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Client, error) {
 	c, err := connect(cfg, routes, log, extra)
 	if err != nil {
@@ -52,7 +52,7 @@ func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Lo
 	return c, nil
 }
 
-// connect returns a client that has not looked for the app yet.
+// connect returns a client that has not looked for its app yet.
 func connect(cfg app.Config, routes *rules.Routes, log *slog.Logger, extra []kgo.Opt) (*Client, error) {
 	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func connect(cfg app.Config, routes *rules.Routes, log *slog.Logger, extra []kgo
 	return c, nil
 }
 
-// conn returns the client as package app needs it.
+// conn returns the client in the form that package app needs.
 func (c *Client) conn() app.Conn {
 	return app.Conn{Client: c.client, Admin: c.admin, Options: c.options, Log: c.log, MaxDecompressedBatchBytes: c.cfg.BatchBytesMax()}
 }
@@ -89,14 +89,14 @@ func (c *Client) open(ctx context.Context) (err error) {
 	if err := c.found.Ran(); err != nil {
 		return err
 	}
-	unknown := c.found.Unknown() // Check adds them
+	unknown := c.found.Unknown() // must be called before Check, which adds these routes
 	if err := c.found.Check(c.cfg.KeySecret.Bytes()); err != nil {
 		return err
 	}
 	if len(unknown) > 0 {
 		return kafka.OperatorErrorf("app %s has not run with these routes of the file yet: %v; start the service with them first", c.cfg.AppID, unknown)
 	}
-	c.routes, c.app = c.found.Routes(), c.found.App() // those in force
+	c.routes, c.app = c.found.Routes(), c.found.App() // the routes in force
 	rows, err := app.ReadRows(ctx, c.client, c.app.Topology)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (c *Client) open(ctx context.Context) (err error) {
 	return err
 }
 
-// explain removes secrets from an error, and explains refused credentials.
+// explain removes secrets from an error, and explains an error about refused credentials.
 func (c *Client) explain(err error) error {
 	return c.redact.Err(security.ExplainCredentials(err, c.cfg.SASL))
 }
@@ -126,7 +126,7 @@ func (c *Client) changelog(id app.TaskID) *kafka.Reader {
 	return c.leaders.NewReader(name, c.app.Topology.Topics[name].ID, id.Partition)
 }
 
-// closeAfter closes a client after an error.
+// closeAfter closes a client if err is not nil.
 func closeAfter(err error, client *kgo.Client) {
 	if err != nil {
 		client.Close()

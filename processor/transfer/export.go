@@ -18,38 +18,37 @@ import (
 	"oncebus/processor/wire"
 )
 
-// File is where an export goes. An export that has to begin again truncates it.
+// File is the file to which an export writes. If the export has to begin again, it truncates the file.
 type File interface {
 	io.WriteSeeker
 	Truncate(size int64) error
 }
 
-// Exported says what an export wrote.
+// Exported tells what an export has written.
 type Exported struct {
 	Rows       int64            `json:"rows"`
 	Bytes      int64            `json:"bytes"`
 	Namespaces map[string]int64 `json:"namespaces"`
 	Tasks      int              `json:"tasks"`
-	// Open counts claims without a result, which cannot be seeds.
+	// Open counts the claims without a result. Such claims cannot be seeds.
 	Open int64 `json:"open_claims"`
-	// Behind counts the events that the app had not judged: of the raw topics, and of the
-	// tasks.
+	// Behind counts the events that the app had not judged: in the inputs, and in the topics of the tasks.
 	Behind int64 `json:"behind"`
 }
 
-// readAttempts is how often an export or a comparison reads the changelogs if the app compacts
-// one meanwhile.
+// readAttempts is how often an export or a comparison reads the changelogs, if the app compacts one of them in
+// the meantime.
 const readAttempts = 10
 
-// Export writes the live rows of the app to a file, exact as of the newest transaction of each
-// task when it began. It only reads: the app goes on. watch gets how many changelog offsets
+// Export writes the live rows of the app to a file, exactly as of the newest transaction that each task had
+// when Export began. It only reads, and the app keeps running. watch is called with how many changelog offsets
 // were read.
 func (c *Client) Export(ctx context.Context, to File, watch func(done, total int64)) (*Exported, error) {
 	exported, err := c.exportWith(ctx, to, nil, watch)
 	return exported, c.explain(err)
 }
 
-// exportWith writes a file with what an app takes along that leaves; nil for one that stays.
+// exportWith writes a file. leaving has what an app that leaves takes along; nil for an app that stays.
 func (c *Client) exportWith(ctx context.Context, to File, leaving *portable.Leaving, watch func(done, total int64)) (*Exported, error) {
 	for attempt := 1; ; attempt++ {
 		exported, err := c.export(ctx, to, leaving, watch)
@@ -66,6 +65,7 @@ func (c *Client) exportWith(ctx context.Context, to File, leaving *portable.Leav
 	}
 }
 
+// export writes a file once. It returns errMoved if the app compacted or trimmed a changelog while it was read.
 func (c *Client) export(ctx context.Context, to File, leaving *portable.Leaving, watch func(done, total int64)) (*Exported, error) {
 	h, snapshots, err := c.header(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *Client) export(ctx context.Context, to File, leaving *portable.Leaving,
 	for i, s := range snapshots {
 		last := s.start
 		position := func(p int64) {
-			if p < last { // the next reading of the same changelog
+			if p < last { // this is another reading of the same changelog
 				last = s.start
 			}
 			done, last = done+p-last, p
@@ -167,7 +167,7 @@ func (c *Client) taskOf(s *snapshot) portable.Task {
 	return t
 }
 
-// routerOffsets returns the committed offsets of the routing stage, and the ends of its topics.
+// routerOffsets returns the committed offsets of the routing stage, and the end offsets of its topics.
 func (c *Client) routerOffsets(ctx context.Context) ([]portable.Offset, error) {
 	offsets := []portable.Offset{}
 	t := c.app.Topology
@@ -180,7 +180,7 @@ func (c *Client) routerOffsets(ctx context.Context) ([]portable.Offset, error) {
 			partitions[topic] = append(partitions[topic], p)
 		}
 	}
-	// Offsets that are behind err to the side of copies, which are duplicates of exported keys.
+	// If an offset is behind, events are only read again, and are then duplicates of exported keys.
 	committed, err := kafka.CommittedOffsets(ctx, c.client, app.GroupName(c.cfg.AppID, app.StageRoute), partitions)
 	if err != nil {
 		return nil, err
@@ -207,8 +207,8 @@ func (c *Client) routerOffsets(ctx context.Context) ([]portable.Offset, error) {
 	return offsets, nil
 }
 
-// behind returns how many records the app had not processed as of a header: those of its
-// inputs, and those of its tasks.
+// behind returns how many records the app had not processed as of a header: the records of its inputs, and
+// those of its tasks.
 func (c *Client) behind(ctx context.Context, h *portable.Header) (n int64, err error) {
 	for _, o := range h.Offsets {
 		left, err := c.unread(ctx, o.Topic, o.Partition, o.Offset)
@@ -227,11 +227,11 @@ func (c *Client) behind(ctx context.Context, h *portable.Header) (n int64, err e
 	return n, nil
 }
 
-// unreadMax is the distance of offsets up to which unread counts records.
+// unreadMax is the largest distance of offsets for which unread counts the records.
 const unreadMax = 10_000
 
-// unread counts the committed records of a partition from an offset on, without progress
-// records. Records that are deleted meanwhile do not count.
+// unread counts the committed records of a partition from an offset on, without progress records. Records that
+// are deleted in the meantime do not count.
 func (c *Client) unread(ctx context.Context, topic string, partition int32, from int64) (n int64, err error) {
 	for range readAttempts {
 		if n, err = c.unreadNow(ctx, topic, partition, from); !errors.Is(err, kerr.OffsetOutOfRange) {
@@ -241,8 +241,8 @@ func (c *Client) unread(ctx context.Context, topic string, partition int32, from
 	return n, err
 }
 
-// unreadNow is one attempt of unread. Control records use offsets too, so a short distance is
-// read. The error wraps kerr.OffsetOutOfRange if records were deleted before they were read.
+// unreadNow is a single attempt of unread. Control records use offsets too, so it reads the records if the
+// distance is short. The error wraps kerr.OffsetOutOfRange if records were deleted before they were read.
 func (c *Client) unreadNow(ctx context.Context, topic string, partition int32, from int64) (n int64, err error) {
 	reader := c.leaders.NewReader(topic, c.app.Topology.Topics[topic].ID, partition)
 	reader.BoundBatches(c.cfg.BatchBytesMax())

@@ -11,14 +11,16 @@ import (
 	"oncebus/processor/portable"
 )
 
-// ExportLeaving writes the file with which the app continues in another cluster. The hold of an
-// app that leaves must be complete, so that the rows are those of the held offsets. Claims
-// without an outcome are an operator error, unless withoutOpen says that they may stay behind.
+// ExportLeaving writes the file with which the app continues in another cluster. The app must be in a complete
+// hold that was begun in order to leave, so that the rows belong to the held offsets. Claims without an outcome
+// are an operator error, unless withoutOpen allows that they stay behind.
 func (c *Client) ExportLeaving(ctx context.Context, to File, withoutOpen bool, watch func(done, total int64)) (*Exported, error) {
 	exported, err := c.exportLeaving(ctx, to, withoutOpen, watch)
 	return exported, c.explain(err)
 }
 
+// exportLeaving writes the file, and checks after it that the hold is still the same and that no event has come
+// since: the file then has everything that the app has judged.
 func (c *Client) exportLeaving(ctx context.Context, to File, withoutOpen bool, watch func(done, total int64)) (*Exported, error) {
 	before, err := c.leavingHold(ctx)
 	if err != nil {
@@ -55,9 +57,9 @@ func (c *Client) exportLeaving(ctx context.Context, to File, withoutOpen bool, w
 	return exported, err
 }
 
-// refuseEventsSince is an operator error if an event has come to the repartition topic behind these
-// ends. The ends alone may have moved: a transaction that a killed process has left ends by control
-// records, and routers write of their progress.
+// refuseEventsSince returns an operator error if an event has come to the repartition topic behind these ends.
+// It does not suffice to compare the ends: the end of a transaction that a killed process has left writes
+// control records, and routers write records of their progress.
 func (c *Client) refuseEventsSince(ctx context.Context, ends map[int32]int64) error {
 	for partition, end := range ends {
 		if n, err := c.unread(ctx, c.app.Topology.Repartition, partition, end); err != nil {
@@ -69,16 +71,16 @@ func (c *Client) refuseEventsSince(ctx context.Context, ends map[int32]int64) er
 	return nil
 }
 
-// completeHold is the hold of an app that leaves, with the held offsets of its inputs and the
-// ends of the repartition topic, which are judged.
+// completeHold is the hold of an app that leaves, with the held offsets of the inputs, and the ends of the
+// repartition topic up to which everything is judged.
 type completeHold struct {
 	hold *app.Hold
 	held map[app.TaskID]int64
 	ends map[int32]int64
 }
 
-// leavingHold returns the hold of an app that leaves. It is an operator error if the hold is not
-// complete, or the app cannot leave.
+// leavingHold returns the hold of an app that leaves. It is an operator error if the hold is not complete, or
+// if the app cannot leave.
 func (c *Client) leavingHold(ctx context.Context) (*completeHold, error) {
 	t := c.app.Topology
 	rows, err := app.ReadRows(ctx, c.client, t)
@@ -124,7 +126,7 @@ func (c *Client) leavingHold(ctx context.Context) (*completeHold, error) {
 	return &completeHold{hold, held, ends}, nil
 }
 
-// takeAlong adds to the tasks of a header what only an app that leaves has in its file.
+// takeAlong adds to the tasks of a header what only the file of an app that leaves contains.
 func (c *Client) takeAlong(h *portable.Header, snapshots []*snapshot) error {
 	for i, s := range snapshots {
 		if len(s.checkpoint.Bypassed) > 0 {
@@ -140,10 +142,10 @@ func (c *Client) takeAlong(h *portable.Header, snapshots []*snapshot) error {
 	return nil
 }
 
-// tailBefore returns the sums of the last committed records of a partition before an offset,
-// and the lowest timestamp of the later half of them. Records of the earlier half may have that
-// timestamp too: the place in a mirror is looked for from it on. Offsets of control records and
-// of aborted records make it read further back.
+// tailBefore returns the sums of the last committed records of a partition before an offset, and the lowest
+// timestamp in the later half of them. The search in a mirror begins at that timestamp, at which there may be
+// records of the earlier half too. Control records and aborted records use offsets as well, so tailBefore may
+// have to read further back.
 func (c *Client) tailBefore(ctx context.Context, id app.TaskID, before int64) (tail []byte, earliest int64, err error) {
 	reader := c.leaders.NewReader(id.Topic, c.app.Topology.Topics[id.Topic].ID, id.Partition)
 	reader.BoundBatches(c.cfg.BatchBytesMax())
@@ -152,7 +154,7 @@ func (c *Client) tailBefore(ctx context.Context, id app.TaskID, before int64) (t
 		return nil, 0, err
 	}
 	var last []tailRecord
-	for reach := int64(2 * tailRecords); ; reach *= 8 { // some offsets have no record
+	for reach := int64(2 * tailRecords); ; reach *= 8 { // not every offset has a record
 		from := max(start, before-reach)
 		if last, err = lastOf(ctx, reader, from, before); err != nil {
 			return nil, 0, err
@@ -180,7 +182,7 @@ type tailRecord struct {
 	at  int64
 }
 
-// lastOf returns the last records of a range of offsets, at most tailRecords.
+// lastOf returns the last records of a range of offsets, at most tailRecords of them.
 func lastOf(ctx context.Context, reader *kafka.Reader, from, before int64) (last []tailRecord, err error) {
 	err = reader.Read(ctx, from, before, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {

@@ -16,14 +16,14 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// outcomeLine is what another system stored of an operation. Its names are an interface.
+// outcomeLine is what another system has stored about an operation. Its JSON names are an interface.
 type outcomeLine struct {
 	// Status is completed, submitted or in_progress.
 	Status *string `json:"status"`
-	// Result is the result: the characters of a text, any other JSON as it is written. Absent and
-	// null are a null result.
+	// Result is the result of the operation. For a JSON string it is the characters of the string; any other
+	// JSON value is the result as it is written. If it is absent or null, the result is null.
 	Result       json.RawMessage `json:"result"`
-	ResultBase64 *string         `json:"result_base64"` // any bytes, in place of Result
+	ResultBase64 *string         `json:"result_base64"` // a result of any bytes, in place of Result
 	HTTPStatus   *int            `json:"http_status"`
 	ContentType  *string         `json:"content_type"`
 }
@@ -35,7 +35,7 @@ func (o *outcomeLine) hasResult() bool {
 	return o.Result != nil || o.ResultBase64 != nil || o.HTTPStatus != nil || o.ContentType != nil
 }
 
-// lineStatuses are the statuses that a line may have.
+// lineStatuses has the statuses that a line may have.
 var lineStatuses = map[string]dedup.Status{
 	dedup.Completed.String(): dedup.Completed, dedup.Submitted.String(): dedup.Submitted, dedup.ClaimInProgress.String(): dedup.ClaimInProgress,
 }
@@ -79,20 +79,20 @@ func (o *outcomeLine) check(route *rules.Route) error {
 	return nil
 }
 
-// text returns a result that is a text; "" for any other.
+// text returns the result if it is a JSON string; "" otherwise.
 func (o *outcomeLine) text() (text string) {
-	_ = json.Unmarshal(o.Result, &text) // it is valid JSON
+	_ = json.Unmarshal(o.Result, &text) // Result is valid JSON
 	return text
 }
 
-// isExact reports whether a text has its characters as they are: the decoder replaces what is no
+// isExact reports whether the decoder has kept all characters of a string: it replaces bytes that are not
 // UTF-8.
 func (o *outcomeLine) isExact() bool {
 	const replaced = "\uFFFD"
 	return utf8.Valid(o.Result) && (bytes.Contains(o.Result, []byte(replaced)) || !strings.Contains(o.text(), replaced))
 }
 
-// claim returns the claim without its key. The error is that of base64.
+// claim returns the claim without its key. An error comes from decoding the base64 of result_base64.
 func (o *outcomeLine) claim() (c dedup.Claim, err error) {
 	if o.ResultBase64 != nil {
 		c.Result, err = base64.StdEncoding.DecodeString(*o.ResultBase64)
@@ -112,7 +112,7 @@ func (o *outcomeLine) claim() (c dedup.Claim, err error) {
 	return c, err
 }
 
-// row returns the encoded row of a seed with the outcome, which was checked.
+// row returns the encoded row of a seed with the outcome, which check must have accepted.
 func (o *outcomeLine) row(d *rules.Derived, appToken bool) []byte {
 	claim, _ := o.claim()
 	claim.Key, claim.AppToken = d.Key, appToken
@@ -124,7 +124,7 @@ func (o *outcomeLine) row(d *rules.Derived, appToken bool) []byte {
 	return row.AppendValue(nil)
 }
 
-// readClaim reads a line of a route in claim mode.
+// readClaim reads a line for a route in claim mode.
 func (s *linesSource) readClaim(line []byte, isObject bool) error {
 	const form = `{"id":...,"status":"completed","result":...,"first_seen":...}, with event or key in place of id`
 	if !isObject {
@@ -144,10 +144,10 @@ func (s *linesSource) readClaim(line []byte, isObject bool) error {
 	return s.readWrapped(w)
 }
 
-// keyDigits is how many hex digits a dedup key has.
+// keyDigits is how many hexadecimal digits a dedup key has.
 const keyDigits = 64
 
-// endsAsKey reports whether a text ends with a dedup key.
+// endsAsKey reports whether a text ends with the digits of a dedup key.
 func endsAsKey(text []byte) bool {
 	if len(text) < keyDigits {
 		return false
@@ -156,8 +156,8 @@ func endsAsKey(text []byte) bool {
 	return err == nil
 }
 
-// keyOf reads a dedup key of 64 hex digits. Before it may be the name of the route's namespace and a colon:
-// so keys are named in a table that several guards share.
+// keyOf parses a dedup key of 64 hexadecimal digits. The name of the route's namespace and a colon may come
+// before it: that is how a table that several guards share names its keys.
 func (s *linesSource) keyOf(text string) (key [32]byte, err error) {
 	digits := strings.TrimPrefix(text, s.route.Namespace+":")
 	if before, rest, ok := strings.Cut(digits, ":"); ok && endsAsKey([]byte(rest)) {
@@ -169,7 +169,7 @@ func (s *linesSource) keyOf(text string) (key [32]byte, err error) {
 	return key, nil
 }
 
-// key adds the seeds of a dedup key, one for each kind of the route's sources.
+// key adds the seeds of a dedup key: one for each kind of key source that the route has.
 func (s *linesSource) key(key [32]byte, first int64) error {
 	all := s.route.OfKey(key)
 	for i := range all {

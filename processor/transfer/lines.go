@@ -16,27 +16,27 @@ import (
 	"oncebus/processor/wire"
 )
 
-// lineMax is the longest line, in bytes.
+// lineMax is the longest line in bytes.
 const lineMax = 64 << 20
 
-// noTime is the timestamp of an event whose line has none.
+// noTime is the timestamp of an event if neither its line nor --first-seen gives a time.
 const noTime = 1 << 62
 
-// linesSource has one seed in each line.
+// linesSource reads seeds from lines of text. Each line is about one key.
 type linesSource struct {
 	scanner *bufio.Scanner
 	route   *app.Route
 	deriver *rules.Deriver
-	first   int64 // of lines without one; noTime for none
+	first   int64 // for lines without a time of their own; noTime if there is none
 	number  int64
 	seeds   []Seed
-	// outcome is that of the line, in claim mode; appToken is as in its claim.
+	// outcome is the outcome of the line, in claim mode. appToken is copied to its claim.
 	outcome  *outcomeLine
 	appToken bool
 }
 
-// Lines returns the lines of a text as seeds of a route. firstSeen, in ms, is for lines without
-// a time; nil for none. A line is one of:
+// Lines returns the lines of a text as seeds of a route. firstSeen, in ms, applies to lines without a time; nil
+// if such lines are an error. A line is one of:
 //
 //	{"id":"t1","first_seen":1764109200000}    an id; of a composite id a list of its parts
 //	{"event":{...},"first_seen":"2026-11-25T22:20:00Z"}
@@ -46,9 +46,9 @@ type linesSource struct {
 //	t1                                        an id; not in quotes
 //	webhook:46e9...                           a dedup key, of a route whose keys are no ids
 //
-// A time is Unix milliseconds, or RFC 3339, also with a space in place of the T. An event of a
-// route with time from a field needs none. In claim mode each line is an object with its outcome,
-// see outcomeLine.
+// A time is Unix milliseconds or RFC 3339; a space may stand in place of the T. An event needs no time if its
+// route reads the time from a field. In claim mode each line is an object that also has the outcome, see
+// outcomeLine.
 func (c *Client) Lines(from io.Reader, route *app.Route, firstSeen *int64) (Source, error) {
 	if route.AdjacentStepMS > 0 && firstSeen != nil {
 		return nil, kafka.OperatorErrorf("route %s has adjacent buckets: the time is part of the key, so each line must be an event", route.Name)
@@ -65,10 +65,10 @@ func (c *Client) Lines(from io.Reader, route *app.Route, firstSeen *int64) (Sour
 	return s, nil
 }
 
-// byteOrderMark begins a text of some editors and shells. It is no part of the first line.
+// byteOrderMark begins the text files of some editors and shells. It is not part of the first line.
 const byteOrderMark = "\ufeff"
 
-// noText are the first bytes of files whose lines would be no ids.
+// noText has the first bytes of files that are not text, so that their lines are no ids.
 var noText = []struct{ magic, what string }{
 	{"\x1f\x8b", "compressed with gzip: decompress it first, or pipe it through gunzip to standard input"},
 	{"\x28\xb5\x2f\xfd", "compressed with zstd: decompress it first"},
@@ -76,8 +76,8 @@ var noText = []struct{ magic, what string }{
 	{"\xfe\xff", "UTF-16: convert it to UTF-8 first, such as with iconv"},
 }
 
-// textOf returns a text without its byte order mark. Any bytes could be ids, so it refuses what
-// is no text.
+// textOf returns a text without its byte order mark. Any bytes could be ids, so it refuses files that it
+// recognises as something other than text.
 func textOf(from io.Reader) (io.Reader, error) {
 	text := bufio.NewReader(from)
 	start, err := text.Peek(4)
@@ -119,8 +119,8 @@ func (s *linesSource) Next() ([]Seed, error) {
 	return nil, io.EOF
 }
 
-// wrapped is a line with its time, or in claim mode with its outcome. An event has no such
-// fields together with no others.
+// wrapped is a line that has a time or, in claim mode, an outcome beside its key. If a JSON object has only
+// such fields, it is wrapped and not an event.
 type wrapped struct {
 	ID        json.RawMessage `json:"id"`
 	Event     json.RawMessage `json:"event"`
@@ -170,7 +170,7 @@ func readWrapped(line []byte) (*wrapped, error) {
 	return w, nil
 }
 
-// readWrapped reads the key and the time of a line.
+// readWrapped reads the key and the time of a wrapped line.
 func (s *linesSource) readWrapped(w *wrapped) error {
 	first := s.first
 	if w.FirstSeen != nil {
@@ -213,7 +213,7 @@ func (s *linesSource) readWrapped(w *wrapped) error {
 	return s.ids(first, ids)
 }
 
-// idText reads an id that is text or a number.
+// idText reads an id, which is text or a number.
 func idText(raw json.RawMessage, to *string) error {
 	if raw[0] == '"' {
 		return json.Unmarshal(raw, to)
@@ -226,7 +226,7 @@ func idText(raw json.RawMessage, to *string) error {
 	return nil
 }
 
-// readID reads an id, and after a tab its time.
+// readID reads an id and, if a tab follows it, the time after the tab.
 func (s *linesSource) readID(line []byte) error {
 	id, when, timed := bytes.Cut(line, []byte{'\t'})
 	first := s.first
@@ -246,7 +246,7 @@ func (s *linesSource) readID(line []byte) error {
 	if err == nil || !endsAsKey(id) {
 		return err
 	}
-	key, err := s.keyOf(string(id)) // the route has no key of one id
+	key, err := s.keyOf(string(id)) // the route has no key that comes from a single id
 	if err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func (s *linesSource) ids(first int64, ids []string) error {
 	return nil
 }
 
-// event reads an event. Its own time counts if the route reads the time from a field.
+// event reads an event. If the route reads the time from a field, the event's own time counts.
 func (s *linesSource) event(payload []byte, first int64) error {
 	derived := s.deriver.Derive(&rules.Input{Topic: s.route.Topics[0], Value: payload, Timestamp: first, AsJSON: true})
 	switch {
@@ -291,13 +291,13 @@ func (s *linesSource) add(d *rules.Derived, first int64) {
 	s.seeds = append(s.seeds, one)
 }
 
-// timeLayouts are those of a time that is no number.
+// timeLayouts are the accepted layouts of a time that is not a number.
 var timeLayouts = []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02 15:04:05.999999999Z07"}
 
-// ParseTime reads a time as a line has it, in Unix ms.
+// ParseTime parses the time in a line and returns it in Unix ms.
 func ParseTime(text string) (int64, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		if n >= 1e9 && n < 1e10 { // as milliseconds it would be in 1970
+		if n >= 1e9 && n < 1e10 { // taken as milliseconds it would be in 1970
 			return 0, fmt.Errorf("first_seen %q: want Unix milliseconds, and this is a number of seconds", text)
 		}
 		return n, nil

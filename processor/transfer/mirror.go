@@ -7,11 +7,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// recordSum identifies the content of a record: key, value, headers and timestamp. A mirror
-// keeps them, and gives the record another offset.
+// recordSum identifies a record by its content: key, value, headers and timestamp. A mirror keeps all of them,
+// and only gives the record another offset.
 type recordSum [16]byte
 
-// sumOf returns the sum of a record. Null and empty differ.
+// sumOf returns the sum of a record. It distinguishes null from empty.
 func sumOf(rec *kgo.Record) (sum recordSum) {
 	h := sha256.New()
 	part := func(b []byte) {
@@ -33,36 +33,35 @@ func sumOf(rec *kgo.Record) (sum recordSum) {
 	return sum
 }
 
-// tailRecords is how many records before a held offset a file names. A mirror that restarts
-// repeats what it wrote since its last commit. If that is more, the start errs backwards.
+// tailRecords is how many records before a held offset the file names. A mirror that restarts repeats what it
+// wrote since its last commit. If it repeats more records than that, the start is earlier than necessary.
 const tailRecords = 2048
 
-// A mirrorSearch finds the place of a held offset in a mirrored partition. It reads the
-// mirror's records in their order, from one on that is not behind the tail: the last records
-// before the held offset.
+// A mirrorSearch finds a held offset in a mirrored partition. The tail is the last records before the held
+// offset. The search reads the mirror's records in order, beginning at a record that is not behind the tail.
 //
-// The start that it finds is the first record that is not proven to be one of the tail, or
-// the one behind the first copy of the last record of the tail. So it errs backwards only:
+// The start that it finds is the first record that is not proven to belong to the tail, or the record behind the first
+// copy of the tail's last record, whichever comes first. Such a start may be too early, but never too late:
 //
-//   - A mirror reads a partition in order, and goes on from what it has committed. So the first
-//     copy of a record follows first copies of all records before it, also if the mirror
-//     repeats records, or if two of it write at once. Nothing from the held offset on comes
-//     before the first copy of the last record of the tail.
-//   - If producers of the mirror do change the order, or others write to the partition, a record
-//     that the tail lacks comes before. The start is there, at the latest.
+//   - A mirror reads a partition in order, and continues from what it has committed. Therefore the first copy of a record
+//     comes after the first copies of all records before it, even if the mirror repeats records, or if two instances of it
+//     write at once. In particular, no record from the held offset on comes before the first copy of the tail's last record.
+//   - If the mirror's producers do change the order, or if other programs write to the partition, a record that is not in
+//     the tail comes earlier. Then the start is at that record at the latest.
 //
-// A record of the tail may have the same content as a later one. Then the later one's first
-// copy follows that of the last record of the tail, or is read as if it repeated the tail. The
-// latter needs a changed order, and then only skips a record equal to one that was processed.
+// A record of the tail may have the same content as a later record. Then the first copy of the later record
+// comes after the first copy of the tail's last record, or it is taken for a repetition of the tail. The latter
+// is possible only if the order was changed, and then only skips a record that equals a record that was
+// processed.
 type mirrorSearch struct {
 	tail map[recordSum]bool
 	last recordSum
 
-	start int64 // of the first unproven record; -1 for none
-	found bool  // the last record of the tail
+	start int64 // offset of the first unproven record; -1 if there is none
+	found bool  // the last record of the tail was found
 }
 
-// newMirrorSearch returns a search for the place behind a tail, which is not empty.
+// newMirrorSearch returns a search for the position behind a tail. The tail must not be empty.
 func newMirrorSearch(tail []byte) *mirrorSearch {
 	s := &mirrorSearch{tail: map[recordSum]bool{}, start: -1}
 	for ; len(tail) >= len(s.last); tail = tail[len(s.last):] {

@@ -16,29 +16,28 @@ import (
 	"oncebus/processor/wire"
 )
 
-// tooLateMax bounds the numbers of seeds that came too late, in a progress and a report.
+// tooLateMax is how many numbers of seeds that came too late a progress and a report have at most.
 const tooLateMax = 10_000
 
-// progress is how far the seeds of one file are. It is a row of the manifest topic.
+// progress is how far the seeds of a file have come. It is stored as a row of the manifest topic.
 type progress struct {
-	File string `json:"file"` // its SHA-256
+	File string `json:"file"` // SHA-256 of the file
 	Run  string `json:"run"`  // hexadecimal digits
 	By   string `json:"by"`
 	At   string `json:"at"` // RFC 3339
 	Done bool   `json:"done"`
-	// Lines is the number of the last line or row all of whose seeds are in the repartition
-	// topic, Keys is how many seeds these are.
+	// Lines is the number of the last line or row all of whose seeds are in the repartition topic. Keys is the
+	// number of these seeds.
 	Lines int64 `json:"lines"`
 	Keys  int64 `json:"keys"`
-	// Ends has, by partition of the repartition topic, the offset from which on it may have
-	// later seeds.
+	// Ends has, by partition of the repartition topic, the offset from which on there may be later seeds.
 	Ends []int64 `json:"ends"`
-	// Changelog has, by partition, the offset up to which Counts are those of the changelog.
+	// Changelog has, by partition, the offset up to which the counts in the changelog are included here.
 	Changelog []int64 `json:"changelog"`
-	// Fates are in the order of dedup.SeedFate.
+	// Fates is in the order of dedup.SeedFate.
 	Fates   [dedup.SeedFates]int64 `json:"fates"`
 	TooLate []int64                `json:"too_late"`
-	// Cut reports that counts were trimmed from a changelog before they were read.
+	// Cut tells that counts were trimmed from a changelog before they were read.
 	Cut bool `json:"cut,omitempty"`
 }
 
@@ -47,7 +46,7 @@ func (p *progress) run() (run wire.SeedRun) {
 	return run
 }
 
-// counted returns the seeds that tasks have decided on.
+// counted returns how many seeds the tasks have decided on.
 func (p *progress) counted() int64 {
 	c := wire.SeedCounts{Fates: p.Fates}
 	return c.Total()
@@ -63,14 +62,14 @@ func (p *progress) add(c *wire.SeedCounts) {
 	}
 }
 
-// TransactionalID returns the id under which the progress of seeds is written. It is fixed, so
-// that one command fences another.
+// TransactionalID returns the transactional id under which the progress of seeds is written. The id is fixed,
+// so that a new command fences an earlier one.
 func TransactionalID(appID string) string { return appID + "-seed" }
 
-// ErrFenced says that another seed of the app has begun.
+// ErrFenced means that another seed of the app has taken over.
 var ErrFenced = errors.New("another seed of this app took over; what was written stays, so run it again")
 
-// A journal writes progress. There is at most one of an app that can.
+// A journal writes the progress. At most one journal of an app can write.
 type journal struct {
 	*Client
 
@@ -78,8 +77,8 @@ type journal struct {
 	key    string
 }
 
-// openJournal registers the transactional id, which fences another journal, and then reads the
-// progress of a file; nil for none.
+// openJournal registers the transactional id, which fences any other journal, and then reads the progress of a
+// file; nil if there is none.
 func (c *Client) openJournal(ctx context.Context, key string) (*journal, *progress, error) {
 	conn := c.conn()
 	w, err := conn.OpenWriter(ctx, TransactionalID(c.cfg.AppID), c.cfg.TransactionTimeout, []string{c.app.Topology.Manifest})
@@ -95,6 +94,7 @@ func (c *Client) openJournal(ctx context.Context, key string) (*journal, *progre
 	return j, p, nil
 }
 
+// read returns the newest progress in the manifest topic; nil if there is none.
 func (j *journal) read(ctx context.Context) (newest *progress, err error) {
 	t := j.app.Topology
 	reader := j.leaders.NewReader(t.Manifest, t.Topics[t.Manifest].ID, 0)
@@ -117,14 +117,14 @@ func (j *journal) read(ctx context.Context) (newest *progress, err error) {
 	return newest, err
 }
 
-// write writes the progress in a transaction of its own.
+// write writes the progress in its own transaction.
 func (j *journal) write(p *progress) error {
 	p.At = time.Now().UTC().Format(time.RFC3339)
 	value, err := json.Marshal(p)
 	if err != nil {
 		return fmt.Errorf("encode the progress: %w", err)
 	}
-	// Not the caller's context: a cancelled record may be written (A2).
+	// This is not the caller's context, because a record that is cancelled may have been written (A2).
 	ctx, cancel := context.WithTimeout(context.Background(), 2*j.cfg.TransactionTimeout)
 	defer cancel()
 	return asFenced(j.writer.Write(ctx, func() error {

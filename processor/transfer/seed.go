@@ -20,56 +20,58 @@ import (
 )
 
 const (
-	// chunkSeeds is how many seeds are produced before their offsets are noted, and windowSeeds
-	// how many may wait for the tasks: events that arrive behind them wait as long, some 0.1 s.
+	// chunkSeeds is how many seeds are produced before their offsets are recorded in the progress. windowSeeds
+	// is how many seeds may wait for the tasks: events that arrive behind these seeds have to wait as long,
+	// some 0.1 s.
 	chunkSeeds, windowSeeds = 10_000, 30_000
 	// saveEvery is the default of SeedOptions.SaveEvery.
 	saveEvery = time.Second
-	// followPause separates two readings of the changelogs without news.
+	// followPause is the pause between two readings of the changelogs if the first has found nothing new.
 	followPause = 20 * time.Millisecond
-	// stalledAfter is how long no task decides on a seed until a line says so.
+	// stalledAfter is how long no task must have decided on a seed before a line in the log tells so.
 	stalledAfter = 10 * time.Second
 )
 
 // SeedOptions are the options of Seed.
 type SeedOptions struct {
-	// Open opens the source from its start. It is called twice: the whole file is checked before the
-	// first seed is written.
+	// Open opens the source at its start. Seed calls it twice, because it checks the whole file before it
+	// writes the first seed.
 	Open func() (Source, func(), error)
-	// Name identifies the source, such as the SHA-256 of a file and its route; "" for one that
-	// can be read once, which has no progress and is not checked before.
+	// Name identifies the source, for example by the SHA-256 of the file and the route. It is "" for a source
+	// that can be read only once: such a source has no progress, and is not checked before the first seed is
+	// written.
 	Name string
-	File string // SHA-256 of the file, if it is one
-	By   string // person or host, for people
-	Rate int    // most seeds a second; 0 for no bound
-	// Wait is how long no task may decide on a seed, until Seed ends with an error; 0 for no bound.
+	File string // SHA-256 of the file, if the source is a file
+	By   string // person or host that runs the command, for people
+	Rate int    // largest number of seeds per second; 0 for no bound
+	// Wait is how long no task may decide on a seed before Seed ends with an error; 0 for no bound.
 	Wait time.Duration
-	// SaveEvery is the time between two writings of the progress; 0 for a second.
+	// SaveEvery is the time between two writes of the progress; 0 means a second.
 	SaveEvery time.Duration
-	// Checked and Decided, if not nil, get how far the check and the seeds are.
+	// Checked and Decided, if not nil, are called with how far the check and the seeds have come.
 	Checked, Decided func(done, total int64)
 }
 
-// Seeded says what became of the seeds of a source.
+// Seeded tells what happened to the seeds of a source.
 type Seeded struct {
-	Lines       int64 `json:"lines"` // or rows; without empty ones
+	Lines       int64 `json:"lines"` // or rows; empty lines are not counted
 	Keys        int64 `json:"keys"`
 	Taken       int64 `json:"taken"`
 	Known       int64 `json:"known"`
 	OutOfWindow int64 `json:"out_of_window"`
 	TooLate     int64 `json:"too_late"`
 	InFuture    int64 `json:"in_future"`
-	// TooLateLines has the numbers of the lines, at most 10,000.
+	// TooLateLines has the numbers of the lines that came too late, at most 10,000.
 	TooLateLines []int64 `json:"too_late_lines"`
-	// Resumed is the line after which this run went on; 0 for a new one.
+	// Resumed is the number of the line after which this run continued; 0 for a run that began anew.
 	Resumed int64 `json:"resumed_after"`
-	// Cut reports that some counts were trimmed from a changelog before they were read.
+	// Cut tells that some counts were trimmed from a changelog before they were read.
 	Cut bool `json:"cut"`
-	// Arrived reports that the app came to this cluster with the file, and has all of it.
+	// Arrived tells that the app came to this cluster with the file, and now has all of it.
 	Arrived bool `json:"arrived,omitempty"`
 }
 
-// seeding is one run.
+// seeding is one run of Seed.
 type seeding struct {
 	*journal
 
@@ -77,26 +79,26 @@ type seeding struct {
 	p        *progress
 	total    int64
 	producer *kgo.Client
-	last     int64            // of the numbers
-	lines    int64            // with a seed
-	written  map[seedKey]bool // after p.Lines, by an earlier command
-	sent     map[int32]int64  // seeds, by partition, since this command began
+	last     int64            // number of the last seed
+	lines    int64            // lines that have a seed
+	written  map[seedKey]bool // seeds after p.Lines that an earlier command has written
+	sent     map[int32]int64  // seeds since this command began, by partition
 	readers  []*kafka.Reader  // of the changelogs
-	mu       sync.Mutex       // of p, seen while the changelogs are read
+	mu       sync.Mutex       // guards p while several changelogs are read
 	saved    time.Time
 	began    time.Time
 	resumed  int64
 }
 
-// seedKey names a seed of a run.
+// seedKey identifies a seed within a run.
 type seedKey struct {
 	number int64
 	digest dedup.Digest
 }
 
-// Seed writes the seeds of a source to the repartition topic, and waits until the tasks have
-// decided on each. Killed or repeated, it goes on where it stopped, or counts as known what
-// the app has.
+// Seed writes the seeds of a source to the repartition topic, and waits until the tasks have decided on every
+// seed. If it is killed and run again, it continues where it stopped. If it is repeated, the seeds that the app
+// already has count as known.
 func (c *Client) Seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 	report, err := c.seed(ctx, o)
 	if err != nil && ctx.Err() != nil {
@@ -105,6 +107,9 @@ func (c *Client) Seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 	return report, c.explain(err)
 }
 
+// seed checks the whole source, takes over the progress from earlier commands, and then writes the seeds. If the
+// app came to this cluster with the file, seed writes the stream times before the seeds, and notes the end of the
+// arrival after them.
 func (c *Client) seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 	s := &seeding{o: o, written: map[seedKey]bool{}, sent: map[int32]int64{}, began: time.Now(), saved: time.Now()}
 	if c.app.Topology.Repartition == "" {
@@ -156,8 +161,8 @@ func (c *Client) seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 	return report, err
 }
 
-// refuseMoving returns an operator error while the keys of the app move to other partitions: the
-// counts of seeds are in the changelogs of one generation of them.
+// refuseMoving returns an operator error while the keys of the app move to other partitions: the counts of a
+// seed must all be in the changelogs of the same generation of partitions.
 func (c *Client) refuseMoving(ctx context.Context) error {
 	rows, err := app.ReadRows(ctx, c.client, c.app.Topology)
 	if err != nil {
@@ -176,7 +181,7 @@ func report(watch func(done, total int64), done, total int64) {
 	}
 }
 
-// prepare continues the progress of an earlier command, or begins a run.
+// prepare continues the progress of an earlier command, or begins a new run.
 func (s *seeding) prepare(ctx context.Context) (err error) {
 	limits, err := app.ReadInputLimits(ctx, s.admin, s.app.Topology.Repartition)
 	if err != nil {
@@ -216,14 +221,14 @@ func (s *seeding) prepare(ctx context.Context) (err error) {
 	return s.save()
 }
 
-// repartition returns a reader of a partition of the repartition topic.
+// repartition returns a reader for a partition of the repartition topic.
 func (s *seeding) repartition(partition int32) *kafka.Reader {
 	t := s.app.Topology
 	return s.leaders.NewReader(t.Repartition, t.Topics[t.Repartition].ID, partition)
 }
 
-// findWritten finds the seeds that an earlier command wrote after its last progress. So none is
-// written twice, and their counts are exact.
+// findWritten finds the seeds that an earlier command wrote after its last progress, so that no seed is written
+// twice and the counts are exact.
 func (s *seeding) findWritten(ctx context.Context) error {
 	run := s.p.run()
 	for p := range s.p.Ends {
@@ -251,7 +256,7 @@ func (s *seeding) findWritten(ctx context.Context) error {
 	return nil
 }
 
-// save writes the progress; one of a source without a name only fences.
+// save writes the progress. A source without a name has no progress: its journal only fences other commands.
 func (s *seeding) save() error {
 	s.saved = time.Now()
 	if s.o.Name == "" {
@@ -260,7 +265,8 @@ func (s *seeding) save() error {
 	return s.write(s.p)
 }
 
-// warnOfNoProcess says at once that no process decides on the seeds. What cannot be read is no reason: follow says so later.
+// warnOfNoProcess logs at once if no process could decide on the seeds. It ignores errors, because follow warns
+// later in any case.
 func (s *seeding) warnOfNoProcess(ctx context.Context) {
 	group := app.GroupName(s.app.Topology.App, app.StageDedup)
 	groups, err := s.admin.DescribeGroups(ctx, group)
@@ -269,7 +275,7 @@ func (s *seeding) warnOfNoProcess(ctx context.Context) {
 	}
 }
 
-// run writes all seeds, and waits for the tasks.
+// run writes all seeds and waits for the tasks.
 func (s *seeding) run(ctx context.Context, source Source) error {
 	s.warnOfNoProcess(ctx)
 	for {
@@ -317,7 +323,7 @@ func (s *seeding) pace(ctx context.Context) error {
 	return kafka.Pause(ctx, time.Until(due))
 }
 
-// chunk produces the next seeds, and notes them in the progress.
+// chunk produces the next seeds, and records them in the progress.
 func (s *seeding) chunk(ctx context.Context, source Source) (n int, end bool, err error) {
 	most := chunkSeeds
 	if s.o.Rate > 0 {
@@ -352,15 +358,15 @@ func (s *seeding) chunk(ctx context.Context, source Source) (n int, end bool, er
 	return n, end, nil
 }
 
-// produce produces the seeds of a line that are not in the progress. It returns how many these
-// are, with those that an earlier command wrote.
+// produce produces the seeds of a line that are not in the progress yet. It returns how many they are,
+// including those that an earlier command has already written.
 func (s *seeding) produce(seeds []Seed, run wire.SeedRun, d *delivery) (n int, err error) {
 	for i := range seeds {
 		one := &seeds[i]
 		if one.Number <= s.p.Lines {
 			continue
 		}
-		if s.o.Name == "" { // not checked before
+		if s.o.Name == "" { // such a source was not checked before
 			if err := s.Seedable(one.Route); err != nil {
 				return n, err
 			}
@@ -379,14 +385,14 @@ func (s *seeding) produce(seeds []Seed, run wire.SeedRun, d *delivery) (n int, e
 	return n, nil
 }
 
-// A delivery is what became of the records of a chunk.
+// A delivery collects what happened to the records of a chunk.
 type delivery struct {
-	mu     sync.Mutex // promises of several brokers run at the same time
-	failed error      // the first one
-	ends   []int64    // of the partitions, behind these records
+	mu     sync.Mutex // the promises of different brokers run concurrently
+	failed error      // the first error
+	ends   []int64    // by partition, the offset behind these records
 }
 
-// done is the promise of each record.
+// done is the promise that the producer calls for each record.
 func (d *delivery) done(rec *kgo.Record, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -407,7 +413,7 @@ func (s *seeding) record(one *Seed, run wire.SeedRun, partition int32) *kgo.Reco
 	return &kgo.Record{Topic: s.app.Topology.Repartition, Partition: partition, Key: env.Append(make([]byte, 0, env.Size())), Value: one.value}
 }
 
-// follow reads the changelogs until at most left seeds wait for the tasks.
+// follow reads the changelogs until at most left seeds still wait for the tasks.
 func (s *seeding) follow(ctx context.Context, left int64) error {
 	said, since, counted := time.Now(), time.Now(), s.p.counted()
 	for {
@@ -434,7 +440,7 @@ func (s *seeding) follow(ctx context.Context, left int64) error {
 	}
 }
 
-// count adds what the changelogs say since the last time, of all partitions at once.
+// count adds what the changelogs have had since the last call. It reads all partitions at the same time.
 func (s *seeding) count(ctx context.Context) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(s.readers))
@@ -445,13 +451,14 @@ func (s *seeding) count(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// countOf adds what the changelog of partition p tells about the seeds of this run.
 func (s *seeding) countOf(ctx context.Context, p int) error {
-	// Not to the high watermark: a reading would wait for the open transaction, and the next
-	// seeds with it.
+	// This does not read up to the high watermark: it would wait for the end of an open transaction, and the
+	// next seeds would wait too.
 	end, err := s.readers[p].StableEnd(ctx)
 	switch {
 	case err != nil && kafka.Classify(err) == kafka.Retry:
-		return nil // the next time
+		return nil // the next call tries again
 	case err != nil:
 		return err
 	}

@@ -15,21 +15,21 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A snapshot is a task as of its newest transaction: what its changelog has up to an offset.
+// A snapshot is a task as of its newest transaction: everything that its changelog has up to an offset.
 type snapshot struct {
 	id         app.TaskID
 	reader     *kafka.Reader
 	start, end int64
 	checkpoint wire.Checkpoint
-	ran        bool // the task has a checkpoint
+	ran        bool // the task has a checkpoint, so it has run
 	horizons   [256]int64
 }
 
-// errMoved says that rows of a snapshot went while it was read: the app compacted or trimmed
+// errMoved means that rows of a snapshot disappeared while it was read, because the app compacted or trimmed
 // its changelog.
 var errMoved = errors.New("the changelog was compacted or trimmed while it was read")
 
-// snapshotOf reads where a changelog ends, and the newest checkpoint before.
+// snapshotOf finds out where a changelog ends, and reads the newest checkpoint before that.
 func (c *Client) snapshotOf(ctx context.Context, id app.TaskID) (*snapshot, error) {
 	s := &snapshot{id: id, reader: c.changelog(id)}
 	var err error
@@ -59,31 +59,30 @@ func (c *Client) snapshotOf(ctx context.Context, id app.TaskID) (*snapshot, erro
 	return s, nil
 }
 
-// lives reports whether a row decides on its key as of the snapshot. That of an earlier window
-// decides on late copies alone, and is not taken along.
+// lives reports whether a row decides about its key as of the snapshot. A row of an earlier window decides only
+// about late copies, and is not taken along.
 func (s *snapshot) lives(row *dedup.Row) bool {
 	return !row.Earlier && row.Status != dedup.Freed && row.First >= s.horizons[row.NamespaceID]
 }
 
-// slices returns in how many parts the rows of the snapshot are read, so that the keys of a
-// part are at most keys.
+// slices returns in how many parts the rows of the snapshot must be read so that a part has at most keys keys.
 func (s *snapshot) slices(keys int64) uint32 {
 	return uint32(1 + max(0, s.checkpoint.Rows-s.checkpoint.FloorRows)/max(1, keys))
 }
 
-// sliceOf returns the part of n that has a digest. Digests are random.
+// sliceOf returns to which of n parts a digest belongs. Digests are random, so the parts are about equal.
 func sliceOf(d *dedup.Digest, n uint32) uint32 {
 	return uint32(uint64(binary.BigEndian.Uint32(d[:])) * uint64(n) >> 32)
 }
 
-// rowID names a row of a changelog: the offset of its record, and its place there.
+// rowID identifies a row of a changelog: by the offset of its record, and its index in that record.
 type rowID uint64
 
-// packRowsMax bounds the rows of one changelog record.
+// packRowsMax is the largest number of rows in a changelog record.
 const packRowsMax = 1 << 16
 
-// rows calls each with every row of the snapshot, in the order of the changelog. watch gets
-// the position after each fetch.
+// rows calls each with every row of the snapshot, in the order of the changelog. watch is called with the
+// position after each fetch.
 func (s *snapshot) rows(ctx context.Context, watch func(position int64), each func(*dedup.Row, rowID) error) error {
 	err := s.reader.Read(ctx, s.start, s.end, func(records []*kgo.Record, position int64) error {
 		for _, rec := range records {
@@ -103,8 +102,8 @@ func (s *snapshot) rows(ctx context.Context, watch func(position int64), each fu
 	return err
 }
 
-// eachRow calls each with the rows of a changelog record. A row past the bound is an error: it
-// would share its id with a row of the next record.
+// eachRow calls each with the rows of a changelog record. A row beyond packRowsMax is an error, because it
+// would have the same id as a row of the next record.
 func eachRow(rec *kgo.Record, each func(*dedup.Row, rowID) error) error {
 	n := uint64(0)
 	for row, err := range wire.RowsOf(rec) {
@@ -122,9 +121,9 @@ func eachRow(rec *kgo.Record, each func(*dedup.Row, rowID) error) error {
 	return nil
 }
 
-// live calls each with every live row of the snapshot once: the newest of its key, in the
-// order of the changelog in each slice. It reads the changelog twice for each slice: first
-// which row is the newest of each key, then these rows.
+// live calls each with every live row of the snapshot once: with the newest row of each key, in the order of
+// the changelog within each slice. It reads the changelog twice per slice: first to find out which row is the
+// newest of each key, then to pass these rows on.
 func (s *snapshot) live(ctx context.Context, keys int64, watch func(position int64), each func(*dedup.Row) error) error {
 	n := s.slices(keys)
 	for slice := range n {

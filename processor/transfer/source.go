@@ -17,45 +17,46 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A Seed is a key that another system knew, and when it was first seen there.
+// A Seed is a key that another system knew, with the time at which that system first saw it.
 type Seed struct {
-	// Number is that of the line, or of the row of an OBX1 file, from 1. A line with an id that
-	// may be text or a number has a seed for each spelling.
+	// Number is the number of the line, or of the row in an OBX1 file, counted from 1. If the id in a line may
+	// be text or a number, the line has a seed for each of the two spellings.
 	Number  int64
 	Route   *app.Route
 	Digest  dedup.Digest
 	routing dedup.Digest
 	First   int64 // ms
-	// placed is the partition of a row whose app came along with its partitions; -1 for
-	// that of routing.
+	// placed is the partition of the row if the app came to this cluster together with its partitions; -1 if
+	// the partition follows from routing.
 	placed  int32
 	details wire.Details
 	value   []byte // an encoded row of claim mode; nil otherwise
 }
 
-// A Source yields seeds from its start.
+// A Source yields seeds, beginning at its start.
 type Source interface {
-	// Next returns the seeds of the next line or row; io.EOF after the last one. Another error
-	// names the line or row. The result is valid until the next call.
+	// Next returns the seeds of the next line or row, and io.EOF after the last one. Any other error names the
+	// line or row. The result is valid until the next call.
 	Next() ([]Seed, error)
 }
 
-// A rows source has the rows of an OBX1 file that routes of the app can take.
+// A rowsSource yields the rows of an OBX1 file that routes of the app can take.
 type rowsSource struct {
 	next   func() (*portable.Row, error, bool)
-	routes []*app.Route // by namespace id of the file; nil for one that is left out
+	routes []*app.Route // by namespace id in the file; nil for a namespace that is left out
 	number int64
 	open   bool // open claims are left out
 	header *portable.Header
-	// arriving reports that the app came with the file: its tasks are those of the file.
+	// arriving tells that the app came to this cluster with the file, so that its tasks are the tasks of the
+	// file.
 	arriving bool
 	seed     [1]Seed
 }
 
-// Rows returns the rows of an OBX1 file as seeds. route selects those of its namespace; nil
-// selects those of all namespaces that the app has. The error says which of them the app
-// cannot take, and why. With withoutOpen claims without a result are left out; else they are
-// an error. stop ends the reading.
+// Rows returns the rows of an OBX1 file as seeds. route selects the rows of its namespace; nil selects the rows
+// of all namespaces that the app has. The error tells which of these namespaces the app cannot take, and why.
+// If withoutOpen is true, claims without a result are left out; otherwise they are an error. stop ends the
+// reading.
 func (c *Client) Rows(from io.Reader, route *app.Route, withoutOpen bool) (source Source, stop func(), err error) {
 	r, err := portable.NewReader(from)
 	if err != nil {
@@ -110,7 +111,7 @@ func (s *rowsSource) Next() ([]Seed, error) {
 	}
 }
 
-// routesOf returns a route of the app for each namespace of a file; nil for those left out.
+// routesOf returns a route of the app for each namespace of a file; nil for a namespace that is left out.
 func (c *Client) routesOf(h *portable.Header, only *app.Route, arriving bool) ([]*app.Route, error) {
 	routes := make([]*app.Route, len(h.Namespaces))
 	var mistakes []error
@@ -132,8 +133,7 @@ func (c *Client) routesOf(h *portable.Header, only *app.Route, arriving bool) ([
 	return routes, errors.Join(mistakes...)
 }
 
-// mayTake returns an operator error if the rows of a namespace would not be found by the
-// events of a route.
+// mayTake returns an operator error if events of the route would not find the rows of the namespace.
 func (c *Client) mayTake(h *portable.Header, n *portable.Namespace, r *app.Route, arriving bool) error {
 	switch {
 	case n.KeyRule != r.KeyRule() && !r.Extends(n.KeyRule):
@@ -150,7 +150,7 @@ func (c *Client) mayTake(h *portable.Header, n *portable.Namespace, r *app.Route
 	return nil
 }
 
-// levelOfSeeds is the level from which an app reads seeds.
+// levelOfSeeds is the lowest level at which an app reads seeds.
 const levelOfSeeds = 2
 
 // Seedable returns an operator error if the route cannot be seeded.
@@ -169,7 +169,7 @@ func (c *Client) seedableLevel() error {
 	return nil
 }
 
-// RouteOf returns the route of that name.
+// RouteOf returns the route with this name.
 func (c *Client) RouteOf(name string) (*app.Route, error) {
 	if r := c.app.ByName[name]; r != nil {
 		return r, nil
@@ -177,10 +177,10 @@ func (c *Client) RouteOf(name string) (*app.Route, error) {
 	return nil, kafka.OperatorErrorf("the routes file has no route %q", name)
 }
 
-// runText is a run as in the manifest topic.
+// runText returns a run in the spelling of the manifest topic.
 func runText(run wire.SeedRun) string { return hex.EncodeToString(run[:]) }
 
-// checkSource reads a source to its end, before the first seed is written.
+// checkSource reads a source to its end, before Seed writes the first seed.
 func (c *Client) checkSource(ctx context.Context, s Source, watch func(number int64)) (keys int64, err error) {
 	routes := map[*app.Route]bool{}
 	for {

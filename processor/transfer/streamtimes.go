@@ -14,8 +14,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// sendStreamTimes produces the stream times of a file to its tasks, before the first seed. A
-// command that is repeated does it again: a task that has a stream time ignores them.
+// sendStreamTimes produces the stream times of a file to its tasks, before the first seed. A command that is
+// repeated does so again; a task that already has a stream time ignores them.
 func (s *seeding) sendStreamTimes(ctx context.Context, h *portable.Header) error {
 	var records []*kgo.Record
 	for i := range h.Tasks {
@@ -37,9 +37,9 @@ func (s *seeding) sendStreamTimes(ctx context.Context, h *portable.Header) error
 	return nil
 }
 
-// concludeArrival waits until the tasks have all stream times of the file, and notes in the
-// manifest topic that the app may be released. Seeds that a task did not take are an operator
-// error: the app would not have what it had.
+// concludeArrival waits until the tasks have all stream times of the file. Then it records in the manifest
+// topic that the app may be released. Seeds that a task did not take are an operator error, because the app
+// would lack keys that it had before.
 func (s *seeding) concludeArrival(ctx context.Context, h *portable.Header) error {
 	if r := s.report(); r.OutOfWindow+r.TooLate+r.InFuture > 0 || r.Cut {
 		return kafka.OperatorErrorf("not all keys were taken: %d out of window, %d too late, %d first seen after the time of these brokers; the app stays held: "+
@@ -63,8 +63,8 @@ func (s *seeding) concludeArrival(ctx context.Context, h *portable.Header) error
 	}
 }
 
-// CameWith reports whether the app came to this cluster with the file of a header. behind are
-// the tasks whose stream times are lower than those of the file.
+// CameWith reports whether the app came to this cluster with the file that has this header. behind has the
+// tasks whose stream times are lower than those in the file.
 func (c *Client) CameWith(ctx context.Context, h *portable.Header) (came bool, behind []app.TaskID, err error) {
 	if !c.cameWith(h) {
 		return false, nil, nil
@@ -73,7 +73,7 @@ func (c *Client) CameWith(ctx context.Context, h *portable.Header) (came bool, b
 	return true, behind, c.explain(err)
 }
 
-// behindStreamTimes returns the tasks whose stream times are lower than those of a file.
+// behindStreamTimes returns the tasks whose stream times are lower than in the file.
 func (c *Client) behindStreamTimes(ctx context.Context, h *portable.Header) (behind []app.TaskID, err error) {
 	for i := range h.Tasks {
 		task := &h.Tasks[i]

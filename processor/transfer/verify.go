@@ -12,15 +12,15 @@ import (
 	"oncebus/processor/portable"
 )
 
-// Checked says what a whole file has.
+// Checked tells what a complete file contains.
 type Checked struct {
 	Header  portable.Header  `json:"header"`
 	Trailer portable.Trailer `json:"trailer"`
-	SHA256  string           `json:"sha256"` // of the content, as in the file's last bytes
+	SHA256  string           `json:"sha256"` // SHA-256 of the content, as in the last bytes of the file
 }
 
-// Check reads a file to its end. Errors about its bytes wrap portable.ErrFile. watch gets the
-// number of rows.
+// Check reads a file to its end. Errors about the content of the file wrap portable.ErrFile. watch is called
+// with the number of rows.
 func Check(ctx context.Context, from io.Reader, watch func(rows int64)) (*Checked, error) {
 	r, err := portable.NewReader(from)
 	if err != nil {
@@ -41,24 +41,25 @@ func Check(ctx context.Context, from io.Reader, watch func(rows int64)) (*Checke
 	return &Checked{Header: r.Header, Trailer: *r.Trailer(), SHA256: r.Digest()}, nil
 }
 
-// Compared says which rows of a file an app has.
+// Compared tells which rows of a file an app has.
 type Compared struct {
 	Rows      int64 `json:"rows"`
-	There     int64 `json:"there"`     // same key, state and first seen time
+	There     int64 `json:"there"`     // a row with the same key, state and first seen time
 	Missing   int64 `json:"missing"`   // no row
 	Different int64 `json:"different"` // a row of another event, or in another state
-	Expired   int64 `json:"expired"`   // no row any more, as none decides an event
-	// Newer rows are of what the app did since: the key came again after its window, or its claim went on.
+	Expired   int64 `json:"expired"`   // no row any more, because it would no longer decide on any event
+	// Newer counts the rows about what the app did since: the key came again after its window, or its claim
+	// continued.
 	Newer int64 `json:"newer"`
-	// NoRoute keys are of namespaces without a route in the app, whose names are in NoRouteIn: no event asks for them, and a seed
-	// leaves them out.
+	// NoRoute counts the keys of namespaces for which the app has no route; NoRouteIn has the names of these
+	// namespaces. No event asks for such keys, and a seed leaves them out.
 	NoRoute   int64    `json:"no_route"`
 	NoRouteIn []string `json:"no_route_in,omitempty"`
-	// Examples has a few of the missing and of the different rows.
+	// Examples has some of the missing and of the different rows.
 	Examples []Example `json:"examples"`
 }
 
-// Example is a row of a file that the app lacks, or has otherwise.
+// Example is a row of a file that the app does not have, or has in another state.
 type Example struct {
 	Digest    string `json:"digest"`
 	Namespace string `json:"namespace"`
@@ -69,20 +70,20 @@ type Example struct {
 	AppStatus string `json:"app_status,omitempty"`
 }
 
-// examplesMax bounds Compared.Examples.
+// examplesMax is the largest number of Compared.Examples.
 const examplesMax = 10
 
-// compared is a row of the file, and what the app has of its key.
+// compared is a row of the file, and what the app has about its key.
 type compared struct {
 	first, appFirst   int64
 	fingerprint, appF uint64
 	namespace         string
-	id                int // of the namespace in the app; -1 for none
+	id                int // id of the namespace in the app; -1 if the app lacks it
 	status, appStatus dedup.Status
 	found, lives      bool
 }
 
-// Compare compares a whole file with the app. open opens the file from its start. watch gets how many
+// Compare compares a whole file with the app. open opens the file at its start. watch is called with how many
 // changelog offsets were read.
 func (c *Client) Compare(ctx context.Context, open func() (io.ReadCloser, error), rows int64, watch func(done, total int64)) (*Compared, error) {
 	for attempt := 1; ; attempt++ {
@@ -112,15 +113,15 @@ func (c *Client) compare(ctx context.Context, open func() (io.ReadCloser, error)
 	return c.comparePortions(ctx, open, rows, c.digestPortions(rows, snapshots), snapshots, watch)
 }
 
-// A portion is a part of the keys, few enough for the memory, and the tasks that may have them.
+// A portion is a part of the keys that fits into memory, with the tasks that may have these keys.
 type portion struct {
 	tasks []*snapshot
 	has   func(*dedup.Digest) bool
 }
 
-// homePortions returns portions by the partition in which the app puts a digest. Each changelog
-// is read once, however many keys there are. A key may be elsewhere: those with an order or of a
-// prepartitioned topic. So these portions show only that no key is missing.
+// homePortions returns portions by the partition to which the app assigns a digest, so that each changelog is
+// read only once, however many keys there are. A key may be in another partition, if it has an order or belongs
+// to a prepartitioned topic. Therefore these portions can only show that no key is missing.
 func (c *Client) homePortions(rows int64, snapshots []*snapshot) (all []portion) {
 	var routed []*snapshot
 	for _, s := range snapshots {
@@ -146,7 +147,7 @@ func (c *Client) homePortions(rows int64, snapshots []*snapshot) (all []portion)
 	return all
 }
 
-// digestPortions returns portions whose keys any task may have.
+// digestPortions returns portions whose keys may be in any task.
 func (c *Client) digestPortions(rows int64, snapshots []*snapshot) (all []portion) {
 	n := uint32(1 + rows/max(1, c.SliceKeys))
 	for slice := range n {
@@ -155,8 +156,8 @@ func (c *Client) digestPortions(rows int64, snapshots []*snapshot) (all []portio
 	return all
 }
 
-// comparePortions compares one portion after the other, which have all rows of the file. The
-// tasks of all are the snapshots.
+// comparePortions compares one portion after the other. Together the portions have all rows of the file;
+// snapshots has all tasks.
 func (c *Client) comparePortions(ctx context.Context, open func() (io.ReadCloser, error), rows int64, portions []portion, snapshots []*snapshot, watch func(done, total int64)) (*Compared, error) {
 	var done, total, read int64
 	for _, p := range portions {
@@ -192,7 +193,7 @@ func (c *Client) comparePortions(ctx context.Context, open func() (io.ReadCloser
 	return result, nil
 }
 
-// keysOf returns the rows of a portion of the file by key, and their number.
+// keysOf returns the rows of the file that belong to a portion, by key, and the number of these rows.
 func (c *Client) keysOf(open func() (io.ReadCloser, error), has func(*dedup.Digest) bool) (keys map[dedup.Digest]*compared, rows int64, err error) {
 	file, err := open()
 	if err != nil {
@@ -219,7 +220,7 @@ func (c *Client) keysOf(open func() (io.ReadCloser, error), has func(*dedup.Dige
 	return keys, rows, file.Close()
 }
 
-// namespaceOf returns the id of a namespace in the app; -1 for none.
+// namespaceOf returns the id of a namespace in the app; -1 if the app does not have it.
 func (c *Client) namespaceOf(name string) int {
 	for id, have := range c.app.Namespaces {
 		if have == name {
@@ -229,6 +230,7 @@ func (c *Client) namespaceOf(name string) int {
 	return -1
 }
 
+// conclude compares each key of the file with what the app has about it, and counts the results.
 func (c *Client) conclude(result *Compared, keys map[dedup.Digest]*compared, snapshots []*snapshot) {
 	windows := c.windows()
 	for digest, key := range keys {
@@ -278,16 +280,16 @@ func (c *Client) windows() map[int]int64 {
 	return all
 }
 
-// wentOn reports whether the app's row is what may follow that of the file.
+// wentOn reports whether the app's row is one that may follow the row of the file.
 func (k *compared) wentOn(window int64) bool {
 	if k.status == dedup.ClaimInProgress || k.status == dedup.Submitted {
-		return k.appFirst >= k.first // its outcome, or another attempt after one that freed the key
+		return k.appFirst >= k.first // the claim's outcome, or another attempt after an outcome that freed the key
 	}
 	return k.lives && k.appFirst > k.first+window
 }
 
-// horizonOf returns the first seen time, in ms, before which a row of a key decides no event.
-// Where the task of a key is unknown, it is the lowest of all tasks.
+// horizonOf returns the first seen time, in ms, before which the row of a key decides on no event. If the task
+// of a key is unknown, it is the lowest horizon of all tasks.
 func (c *Client) horizonOf(digest *dedup.Digest, id int, snapshots []*snapshot) int64 {
 	lowest := int64(math.MaxInt64)
 	for _, r := range c.app.Routes {

@@ -21,25 +21,26 @@ import (
 )
 
 const (
-	// tokenBytesMin is the shortest token: 16 random bytes cannot be guessed.
+	// tokenBytesMin is the length of the shortest token: 16 random bytes cannot be guessed.
 	tokenBytesMin = 16
-	// reloadInterval is how often files are read again, at most, while requests need them.
+	// reloadInterval is the shortest time between two reads of a file, which happen only while requests need
+	// the file.
 	reloadInterval = 2 * time.Second
 )
 
-// Config are the settings of the admin server, except its address.
+// Config has the settings of the admin server, except for its address.
 type Config struct {
 	// Page says whether the server has the live page.
 	Page bool `env:"PAGE" envDefault:"true" help:"serve the live page at / of ONCEBUS_ADMIN_ADDR, with /live and /snapshot"`
-	// Token is the bearer token of every request but those of probes; "" for none.
+	// Token is the bearer token that every request needs, except for probes; "" means that no token is needed.
 	Token security.Secret `env:"TOKEN" file:"TokenFile" help:"bearer token, at least 16 bytes, for the live page, /metrics and /state; its file is read again when it changes"`
-	// TokenFile is set together with Token.
+	// TokenFile is the file that Token was read from; "" if Token was set directly.
 	TokenFile security.SecretPath
-	// TLSCertFile is the server's certificate with its intermediates, TLSKeyFile its private
-	// key, both in PEM. Without them there is no TLS.
+	// TLSCertFile is a PEM file with the server's certificate and its intermediate certificates, TLSKeyFile a
+	// PEM file with its private key. Without them the server does not speak TLS.
 	TLSCertFile string `env:"TLS_CERT_FILE" help:"PEM file of the admin server's certificate; without it there is no TLS; the files are read again when they change"`
 	TLSKeyFile  string `env:"TLS_KEY_FILE" help:"PEM file of the private key of that certificate"`
-	// TLSClientCAFile has the authorities that must have signed a client's certificate.
+	// TLSClientCAFile is a PEM file with the authorities one of which must have signed a client's certificate.
 	TLSClientCAFile string `env:"TLS_CLIENT_CA_FILE" help:"PEM file of the authorities of client certificates, which the live page, /metrics and /state then require"`
 }
 
@@ -60,22 +61,22 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// certificates reads the files that the settings name.
+// certificates reads the certificate files that the settings name.
 func (c Config) certificates() (*security.Certificates, error) {
 	const prefix = "ONCEBUS_ADMIN_TLS_"
 	return security.LoadCertificates(security.File{Variable: prefix + "CERT_FILE", Path: c.TLSCertFile},
 		security.File{Variable: prefix + "KEY_FILE", Path: c.TLSKeyFile}, security.File{Variable: prefix + "CLIENT_CA_FILE", Path: c.TLSClientCAFile})
 }
 
-// Guard enforces the settings.
+// Guard enforces the settings on every request.
 type Guard struct {
 	token        *security.Reloaded[string]   // nil without a token
 	certificates *security.ServerCertificates // nil without TLS
-	clients      bool                         // need a certificate
+	clients      bool                         // requests need a client certificate
 	refused      *prometheus.CounterVec
 }
 
-// Why a request was refused: label values.
+// Why a request was refused: values of the metric's label.
 const (
 	refusedToken       = "token"
 	refusedCertificate = "certificate"
@@ -130,7 +131,8 @@ func New(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Guard, error
 	return g, nil
 }
 
-// newToken returns the token, which is read from its file again if it has one.
+// newToken returns the token. If the token is in a file, the returned value reads the file again when it
+// changes.
 func newToken(cfg Config, reloads *prometheus.CounterVec, log *slog.Logger) *security.Reloaded[string] {
 	t := &security.Reloaded[string]{
 		Load: func() (string, error) {
@@ -165,7 +167,8 @@ func (g *Guard) TLS() *tls.Config {
 	return g.certificates.Config()
 }
 
-// Protect serves a request with next if it may be served, else it responds with 401, 403 or 421.
+// Protect returns a handler that serves a request with next if the settings allow it, and otherwise responds
+// with 401, 403 or 421.
 func (g *Guard) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -184,8 +187,9 @@ func (g *Guard) Protect(next http.Handler) http.Handler {
 	})
 }
 
-// isLocalName reports whether a page of another site cannot have the name. Such a page may let its name point to this
-// machine, and its script then reads what the browser reaches (DNS rebinding): with the name of its site as the host.
+// isLocalName reports whether no web site can have this host name. A malicious site may let its own name point
+// to this machine (DNS rebinding). The site's script in a browser can then read what this server serves; its
+// requests have the name of the site as their host.
 func isLocalName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -197,7 +201,8 @@ func isLocalName(host string) bool {
 	return slices.ContainsFunc([]string{".localhost", ".svc", ".local", ".internal"}, func(end string) bool { return strings.HasSuffix(host, end) })
 }
 
-// serveWithToken serves a request until its token is replaced: a stream of the live page would go on else.
+// serveWithToken serves a request until its token is replaced: without that, a stream of the live page would go
+// on with an old token.
 func (g *Guard) serveWithToken(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	ctx, cancel := context.WithCancel(r.Context())
 	watched := make(chan struct{})
@@ -219,7 +224,8 @@ func (g *Guard) serveWithToken(w http.ResponseWriter, r *http.Request, next http
 	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// WarnOpen warns of an address that other machines reach while nothing is asked of them.
+// WarnOpen logs a warning if other machines can reach the address and neither a token nor a client certificate
+// is required.
 func (c Config) WarnOpen(addr string, log *slog.Logger) {
 	host, _, err := net.SplitHostPort(addr)
 	if ip, wrong := netip.ParseAddr(host); err != nil || c.Token != "" || c.TLSClientCAFile != "" || host == "localhost" || wrong == nil && ip.IsLoopback() {
@@ -235,8 +241,8 @@ func (g *Guard) refuse(w http.ResponseWriter, status int, reason, text string) {
 	http.Error(w, text, status)
 }
 
-// hasToken reports whether a request has the token. Digests have one length, so the time of
-// the comparison says nothing about the token.
+// hasToken reports whether a request has the token. It compares digests, which all have the same length, so
+// that the time of the comparison tells nothing about the token.
 func (g *Guard) hasToken(r *http.Request) bool {
 	scheme, sent, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	want, _ := g.token.Current()

@@ -12,33 +12,32 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Command is one subcommand of oncebus.
+// Command describes a subcommand of oncebus.
 type Command struct {
 	Name     string
 	Synopsis string // what follows the name in the first line of the help
 	About    string // one line in the list of commands
 	Long     string // what the command does, in whole sentences
-	Example  string // command lines, one a line
-	ArgsMax  int    // most arguments that are not flags
+	Example  string // command lines, each on its own line
+	ArgsMax  int    // largest number of arguments that are not flags
 
-	Flags func(*pflag.FlagSet) // defines the flags; nil for none
+	Flags func(*pflag.FlagSet) // defines the flags; nil if there are none
 	More  func(io.Writer)      // prints what follows the options in the help; nil for nothing
-	// Words returns the words that a shell completes: for the flag of that name, or for
-	// an argument if flag is "". It is nil for a command whose arguments are files.
+	// Words returns the words that a shell offers for the flag with this name or, if flag is "", for an argument. It
+	// is nil for a command whose arguments are files.
 	Words func(p Process, flag string) []string
-	// Run gets the arguments that are not flags and returns the exit code. It is nil for a
-	// command that only groups Commands.
+	// Run executes the command with the arguments that are not flags, and returns the exit code. It is nil for a
+	// command that only groups other Commands.
 	Run      func(ctx context.Context, args []string, p Process) int
 	Commands Commands
 }
 
-// Commands are subcommands, in the order of the help. Functions make them, because
-// the flags of a command write into the variables of one run.
+// Commands are subcommands, in the order of the help. They are functions that make a command, because the flags
+// of a command write into the variables of a single run.
 type Commands []func() Command
 
-// Run executes one command line and returns the exit code. It fails if standard
-// output could not be written, because a reader must not mistake half a result for
-// the whole.
+// Run executes one command line and returns the exit code. It returns ExitFailed if standard output could not
+// be written, because a reader must not mistake half of a result for the whole result.
 func (cs Commands) Run(ctx context.Context, args []string, p Process) int {
 	stdout := newOutput(p.Stdout)
 	p.Stdout, p.Stderr = stdout, newOutput(p.Stderr)
@@ -50,11 +49,11 @@ func (cs Commands) Run(ctx context.Context, args []string, p Process) int {
 	return code
 }
 
-// execute runs the command that args name. 'help NAME' is 'NAME --help', and --version
-// is the command version.
+// execute runs the command that args name. 'help NAME' means 'NAME --help', and --version means the command
+// version.
 func (cs Commands) execute(ctx context.Context, args []string, p Process) int {
 	if len(args) > 0 {
-		switch args[0] { // cobra's own help command would print another text
+		switch args[0] { // cobra's own help command would print a different text
 		case "help":
 			args = append(args[1:len(args):len(args)], "--help")
 		case "--version":
@@ -82,7 +81,7 @@ func (cs Commands) Help(path ...string) string {
 	return help.String()
 }
 
-// Paths returns the names of every command, with those of its subcommands after it.
+// Paths returns the path of every command: a group first, then its subcommands.
 func (cs Commands) Paths() [][]string {
 	return append(cs[:len(cs):len(cs)], (&run{}).completionCommand).paths(nil)
 }
@@ -97,17 +96,17 @@ func (cs Commands) paths(group []string) [][]string {
 	return all
 }
 
-// run is one command line that is executed by cobra.
+// run is the execution of one command line by cobra.
 type run struct {
 	p    Process
 	root *cobra.Command
 	code int // the exit code
 }
 
-// errShown ends a command whose mistake is already on standard error.
+// errShown ends a command whose mistake was already printed to standard error.
 var errShown = errors.New("shown")
 
-// group returns a command with its subcommands.
+// group returns a cobra command that only has subcommands.
 func (r *run) group(c *Command) *cobra.Command {
 	cmd := r.command(c)
 	cmd.Args = cobra.ArbitraryArgs
@@ -138,7 +137,7 @@ func (r *run) group(c *Command) *cobra.Command {
 	return cmd
 }
 
-// command returns a command as cobra runs it.
+// command returns c as a cobra command.
 func (r *run) command(c *Command) *cobra.Command {
 	cmd := &cobra.Command{Use: c.Name, Short: c.About, SilenceErrors: true, SilenceUsage: true}
 	if c.Flags != nil {

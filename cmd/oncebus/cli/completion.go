@@ -45,8 +45,8 @@ func (r *run) printCompletion(_ context.Context, args []string, p Process) int {
 	return ExitStopped
 }
 
-// completeWords registers the words that a shell completes. Only options that name a
-// file complete as files.
+// completeWords registers the words with which a shell completes the arguments and options of a command. Only
+// options whose value is a file complete to names of files.
 func (r *run) completeWords(cmd *cobra.Command, c *Command) {
 	if c.ArgsMax == 0 {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -61,7 +61,7 @@ func (r *run) completeWords(cmd *cobra.Command, c *Command) {
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		var kind string
-		if kind, f.Usage = pflag.UnquoteUsage(f); kind == "file" { // cobra shows the usage as it is
+		if kind, f.Usage = pflag.UnquoteUsage(f); kind == "file" { // cobra shows the usage unchanged
 			return
 		}
 		complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -73,7 +73,7 @@ func (r *run) completeWords(cmd *cobra.Command, c *Command) {
 			}
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		// It fails only for a flag that does not exist, or has words already.
+		// This fails only for a flag that does not exist or that has words already.
 		_ = cmd.RegisterFlagCompletionFunc(f.Name, complete)
 	})
 }

@@ -1,6 +1,6 @@
 package cli
 
-// The exit codes; ExitCodes has their meanings.
+// The exit codes; ExitCodes tells their meanings.
 const (
 	ExitStopped = 0
 	ExitFailed  = 1
@@ -14,7 +14,7 @@ type ExitCode struct {
 	Meaning string
 }
 
-// ExitCodes lists the exit codes of every command.
+// ExitCodes lists the exit codes of all commands.
 func ExitCodes() []ExitCode {
 	return []ExitCode{
 		{ExitStopped, "stopped as requested, or the command succeeded"},

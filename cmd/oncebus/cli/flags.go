@@ -18,12 +18,12 @@ const (
 
 var formats = []string{formatText, formatJSON}
 
-// OutputFlag defines -o, --output and its older name --json. It sets asJSON to whether the
-// command prints JSON.
+// OutputFlag defines -o, --output and the older name --json. It sets asJSON to true if the command should print
+// JSON.
 func OutputFlag(fs *pflag.FlagSet, asJSON *bool) {
 	fs.VarP(format{asJSON}, outputFlag, "o", "`format` of what is printed: text or json")
 	fs.BoolVar(asJSON, "json", false, "the same as --output json")
-	// Scripts use it, and no reader needs two ways.
+	// We keep --json because scripts use it, and hide it because no reader needs to know two flags.
 	fs.Lookup("json").Hidden = true
 }
 

@@ -63,8 +63,7 @@ func (r *run) usageError(cmd *cobra.Command, err error) int {
 	return ExitWrong
 }
 
-// UsageError prints a mistake in the arguments of the command of that name and returns
-// the exit code.
+// UsageError prints a mistake in the arguments of the command with this name and returns the exit code.
 func UsageError(p Process, name, message string) int {
 	printUsageError(p, program+" "+name, message)
 	return ExitWrong
@@ -75,7 +74,7 @@ func printUsageError(p Process, path, message string) {
 	Printf(p.Stderr, "%s: %s\n'%s --help' lists its options.\n", path, message, path)
 }
 
-// unknownCommand prints that a group has no command of that name.
+// unknownCommand prints that a group has no command with this name.
 func (r *run) unknownCommand(group *cobra.Command, name string) {
 	var names []string
 	for _, sub := range group.Commands() {
@@ -85,7 +84,7 @@ func (r *run) unknownCommand(group *cobra.Command, name string) {
 	Printf(r.p.Stderr, "%s: unknown command %q%s\n'%s --help' lists the commands.\n", path, name, meant(name, names, ""), path)
 }
 
-// explainFlag adds the flag that is meant to the error of an unknown one.
+// explainFlag adds to the error about an unknown flag the flag that the user most likely meant.
 func explainFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -93,7 +92,7 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	// -name is a group of short flags for pflag, and a mistyped --name for people.
+	// pflag takes -name for a group of short flags; people mean a mistyped --name.
 	given := "--" + unknown.GetSpecifiedName()
 	if group := unknown.GetSpecifiedShortnames(); group != "" {
 		given = "-" + group
@@ -101,7 +100,7 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	return errors.New("unknown option " + given + meant(strings.TrimLeft(given, "-"), names, "--"))
 }
 
-// meant returns a question for the name that a mistyped one most likely means; "" for none.
+// meant returns a question with the name that a mistyped name most likely means; "" if there is no such name.
 func meant(mistyped string, names []string, before string) string {
 	mistyped, _, _ = strings.Cut(mistyped, "=")
 	if name := rules.Nearest(mistyped, names); name != "" {

@@ -11,8 +11,7 @@ const (
 	LogJSON = "json"
 )
 
-// NewLogger returns a logger that writes to w, from level up, in format LogText or
-// LogJSON.
+// NewLogger returns a logger that writes lines of this level and above to w. format is LogText or LogJSON.
 func NewLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if format == LogJSON {

@@ -35,8 +35,8 @@ func (o *output) failed() error {
 	return o.err
 }
 
-// Printf prints to a Process's output, which keeps the error, or to a writer that
-// returns its errors when it is flushed, such as tabwriter.
+// Printf prints to an output of a Process, which keeps the error of a failed write, or to a writer that returns
+// its errors when it is flushed, such as a tabwriter.
 func Printf(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format, args...)
 }
@@ -58,7 +58,7 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// Terminal returns the terminal that w, an output of a Process, writes to; nil if w is a file or a pipe.
+// Terminal returns the terminal to which w, an output of a Process, writes; nil if w is a file or a pipe.
 func Terminal(w io.Writer) *os.File {
 	o, ok := w.(*output)
 	if !ok || !o.terminal {

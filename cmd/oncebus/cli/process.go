@@ -8,14 +8,14 @@ import (
 
 // Process is the part of the operating system that a command uses.
 type Process struct {
-	Environ []string // as from os.Environ
+	Environ []string // in the form of os.Environ
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
 	Now     func() time.Time // nil: time.Now
 }
 
-// Clock returns the clock of the machine.
+// Clock returns the function that tells the time of this machine.
 func (p Process) Clock() func() time.Time {
 	if p.Now == nil {
 		return time.Now

@@ -7,26 +7,26 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// progressAfter is how long a command runs before its progress is shown.
+// progressAfter is how long a command runs before it shows its progress.
 const progressAfter = 2 * time.Second
 
-// Progress shows on standard error how far a command has got, if that is a terminal and
-// the command takes longer than progressAfter. Goroutines may use it concurrently.
+// Progress shows on standard error how far a command has come, if standard error is a terminal and the command
+// takes longer than progressAfter. Several goroutines may use it concurrently.
 type Progress struct {
 	p       Process
 	what    string
 	started time.Time
 
 	mu  sync.Mutex
-	bar *progressbar.ProgressBar // nil until it is shown
+	bar *progressbar.ProgressBar // nil until the progress is shown
 }
 
-// NewProgress begins the progress of a command. what names what it reads or does.
+// NewProgress begins the progress of a command. what names what the command reads or does.
 func NewProgress(p Process, what string) *Progress {
 	return &Progress{p: p, what: what, started: p.Clock()()}
 }
 
-// Set shows that done of total steps are done. Total may change.
+// Set shows that done of total steps are done. total may change between calls.
 func (g *Progress) Set(done, total int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -44,7 +44,7 @@ func (g *Progress) Set(done, total int64) {
 	_ = g.bar.Set64(done) // an output of a Process keeps the error
 }
 
-// End removes the line from the terminal.
+// End removes the progress line from the terminal.
 func (g *Progress) End() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

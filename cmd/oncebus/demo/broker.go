@@ -16,8 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// broker is the Kafka of the demo: an embedded broker, or a given cluster, where all
-// topics and groups of the demo have a prefix.
+// broker is the Kafka cluster of the demo: an embedded broker, or a given cluster on which all topics and
+// consumer groups of the demo have a prefix.
 type broker struct {
 	addrs    []string
 	prefix   string // of every topic and group; "" on the embedded broker
@@ -30,8 +30,8 @@ func openBroker(addrs []string) (*broker, error) {
 		return &broker{addrs: addrs, prefix: "oncebus-demo-" + strconv.FormatInt(time.Now().UnixMilli(), 36) + "-"}, nil
 	}
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.BrokerConfigs(map[string]string{
-		// kfake's compaction can remove rows of open transactions, which Kafka's
-		// does not. A demo ends long before it needs compaction.
+		// kfake's compaction can remove rows of open transactions, which Kafka's compaction does not. A demo
+		// ends long before it needs compaction.
 		"log.cleaner.backoff.ms": strconv.FormatInt((24 * time.Hour).Milliseconds(), 10),
 		"log.segment.bytes":      strconv.Itoa(1 << 20),
 	}))
@@ -39,8 +39,8 @@ func openBroker(addrs []string) (*broker, error) {
 		return nil, fmt.Errorf("start the embedded broker: %w", err)
 	}
 	cluster.ControlKey(kmsg.Fetch.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		// A response that ends by its size lacks a list of aborted transactions, so
-		// readers would get their records. The limit of each partition remains.
+		// A fetch response that kfake cuts off by its total size lacks the list of aborted transactions, so
+		// readers would get aborted records. We lift the total limit; the limit of each partition remains.
 		cluster.KeepControl()
 		if fetch, ok := req.(*kmsg.FetchRequest); ok {
 			fetch.MaxBytes = math.MaxInt32
@@ -50,8 +50,8 @@ func openBroker(addrs []string) (*broker, error) {
 	return &broker{addrs: cluster.ListenAddrs(), embedded: cluster}, nil
 }
 
-// create creates the input topics, with at most as many replicas as the cluster has
-// brokers. It sends the first request, so it fails if no broker responds at the address.
+// create creates the input topics. They have at most as many replicas as the cluster has brokers. create sends
+// the first request to the cluster, so it fails if no broker responds at the address.
 func (b *broker) create(ctx context.Context, admin *kadm.Client, replication int16, topics ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -81,7 +81,7 @@ func (b *broker) remove(ctx context.Context, admin *kadm.Client) error {
 	if b.embedded != nil {
 		return nil
 	}
-	// An interrupted demo must also remove them.
+	// The topics and groups must be removed even if the demo was interrupted and ctx is done.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	ours := func(names []string) []string {
@@ -97,8 +97,8 @@ func (b *broker) remove(ctx context.Context, admin *kadm.Client) error {
 	return nil
 }
 
-// removeGroups deletes groups. It removes their static members first: those remain
-// until the session timeout, and a group with members cannot be deleted.
+// removeGroups deletes consumer groups. It removes their static members first: a static member stays in its
+// group until the session timeout, and Kafka cannot delete a group that has members.
 func removeGroups(ctx context.Context, admin *kadm.Client, names []string) error {
 	groups, err := admin.DescribeGroups(ctx, names...)
 	errs := []error{err, groups.Error()}
@@ -118,9 +118,9 @@ func removeGroups(ctx context.Context, admin *kadm.Client, names []string) error
 	return errors.Join(append(errs, err, deleted.Error())...)
 }
 
-// readTopics reads topics like a read_committed consumer, from their start to their
-// end at the time of the call, and passes every record to each. It compares offsets
-// with the end, because the last records of a partition may be control records.
+// readTopics reads topics as a read_committed consumer does, from their start to the end that they have at the
+// time of the call, and passes every record to each. It compares offsets with the end offset instead of waiting
+// for a last record, because a partition may end with control records.
 func readTopics(ctx context.Context, admin *kadm.Client, opts []kgo.Opt, each func(*kgo.Record), topics ...string) error {
 	ends, err := admin.ListEndOffsets(ctx, topics...)
 	if err == nil {
@@ -164,8 +164,8 @@ type topicPartition struct {
 	partition int32
 }
 
-// unreadPartitions returns the end offsets of the partitions that are not empty, and
-// their starts for a consumer.
+// unreadPartitions returns the end offsets of the partitions that are not empty, and the offsets at which a
+// consumer begins to read them.
 func unreadPartitions(ends kadm.ListedOffsets) (map[topicPartition]int64, map[string]map[int32]kgo.Offset) {
 	unread := map[topicPartition]int64{}
 	starts := map[string]map[int32]kgo.Offset{}

@@ -19,8 +19,8 @@ type options struct {
 	brokers []string
 	verbose bool
 	stay    bool   // go on sending until ctx is done
-	http    string // address to accept requests at; "" for generated records
-	secret  string // of signatures, random; only with http
+	http    string // address at which to accept requests; "" to generate records instead
+	secret  string // random secret of the signatures; only with http
 	given   func(flag string) bool
 }
 
@@ -29,8 +29,8 @@ type summary interface {
 	verified() bool // no record is missing, extra or altered
 }
 
-// result is the last line on standard output. Events counts the produced records,
-// Duplicates is from the metrics, and the rest from reading the topics.
+// result is the last line on standard output. Events counts the produced records and Duplicates comes from the
+// metrics. The other numbers come from reading the topics.
 type result struct {
 	Events     int     `json:"events"`
 	Unique     int     `json:"unique"`
@@ -76,7 +76,7 @@ func (o *options) define(fs *pflag.FlagSet) {
 	o.given = fs.Changed
 }
 
-// run returns ExitStopped only if the result is verified.
+// run runs the demo. It returns ExitStopped only if the result is verified.
 func (o *options) run(ctx context.Context, _ []string, p cli.Process) int {
 	if o.events < eventsMin || o.events > eventsMax {
 		return cli.UsageError(p, "demo", fmt.Sprintf("--events %d is out of range, want %d to %d", o.events, eventsMin, eventsMax))

@@ -34,37 +34,36 @@ const (
 	partitionCount = 6 // of the repartition topic
 	eventsDefault  = 20_000
 	eventsMin      = 100
-	eventsMax      = 2_000_000 // the ledger has all of them in memory
-	// livePercent of the records are live traffic; the rest are duplicates
-	// that follow after pauseTime.
+	eventsMax      = 2_000_000 // the ledger keeps all events in memory
+	// livePercent is how much of the records is live traffic. The rest are retries, which follow after
+	// pauseTime.
 	livePercent = 85
-	// The demo produces live traffic in this many steps, so that oncebus processes a
-	// stream and a person can watch it.
+	// stepCount is in how many steps the demo produces the live traffic, so that oncebus processes a stream and
+	// a person can watch it.
 	stepCount      = 100
-	stepRecordsMin = 100 // records a step; few records need fewer steps
+	stepRecordsMin = 100 // least records per step; a small demo has fewer steps
 	stepTime       = 50 * time.Millisecond
-	// pauseTime is the event time between live traffic and retries. The demo does not
-	// wait for it, only until all live traffic is judged.
+	// pauseTime is the event time between the live traffic and the retries. The demo does not wait that long:
+	// it waits only until all live traffic is judged.
 	pauseTime = time.Hour
-	// stayRate is how many records a second --stay sends.
+	// stayRate is how many records per second --stay sends.
 	stayRate = 400
-	// stallTime is how long the demo waits without progress before it counts the
-	// result.
+	// stallTime is how long the demo waits without any progress before it counts the result.
 	stallTime = 20 * time.Second
 )
 
 //go:embed routes.yaml
 var routesYAML string
 
-// demo is one run: a broker, processes of oncebus, and a ledger.
+// demo is one run of the demo: a broker, processes of oncebus, and a ledger.
 type demo struct {
 	options
-	out      io.Writer // for the person who watches
+	out      io.Writer // for the person who watches the demo
 	broker   *broker
 	config   processor.Config
 	ingress  ingress.Config
 	routes   *rules.Routes
-	client   *kgo.Client // produces the input; readers have clients of their own
+	client   *kgo.Client // produces the input; the readers of the outputs have their own clients
 	admin    *kadm.Client
 	registry *prometheus.Registry
 	log      *slog.Logger
@@ -74,8 +73,8 @@ type demo struct {
 	progress *progress
 }
 
-// demonstrate runs the demo and returns its result. It returns an error only if
-// there is no result; a result that is not verified is no error.
+// demonstrate runs the demo and returns its result. It returns an error only if there is no result; a result
+// that was not verified is no error.
 func demonstrate(ctx context.Context, o options, p cli.Process) (result summary, err error) {
 	d := &demo{options: o, out: p.Stderr, registry: prometheus.NewRegistry()}
 	level := slog.LevelWarn
@@ -113,8 +112,7 @@ func demonstrate(ctx context.Context, o options, p cli.Process) (result summary,
 	return d.run(ctx)
 }
 
-// configure sets settings and routes. From environ it takes only what a given broker
-// needs.
+// configure sets the settings and routes. From environ it takes only the settings that a given cluster needs.
 func (d *demo) configure(environ []string, stateDir string) error {
 	var own []string
 	for _, v := range environ {
@@ -144,7 +142,7 @@ func (d *demo) configure(environ []string, stateDir string) error {
 	return err
 }
 
-// parseRoutes parses the demo's routes and prefixes their topics.
+// parseRoutes parses the demo's routes and puts the prefix before the names of their topics.
 func parseRoutes(http bool, prefix string) (*rules.Routes, error) {
 	text := routesYAML
 	if http {
@@ -177,7 +175,7 @@ func (d *demo) run(ctx context.Context) (result, error) {
 	d.progress = newProgress(d.out, d.registry, d.events)
 	work, running := d.sendWatched, ctx
 	if d.stay {
-		// The processes judge the last records after ctx is done.
+		// The processes still judge the last records after ctx is done.
 		running = context.WithoutCancel(ctx)
 		work = func(running context.Context, procs []*processor.Processor) error {
 			return d.sendAndStay(ctx, running, procs)
@@ -202,13 +200,13 @@ func (d *demo) run(ctx context.Context) (result, error) {
 	return result, nil
 }
 
-// registererOf returns the registerer of one process: its series have the label process.
+// registererOf returns the registerer of one process: it adds the label process to the metrics.
 func (d *demo) registererOf(instance string) prometheus.Registerer {
 	return prometheus.WrapRegistererWith(prometheus.Labels{"process": instance}, d.registry)
 }
 
-// withProcesses runs work while the processes of oncebus run, which share the app
-// like processes on several machines. It returns when all have stopped.
+// withProcesses runs work while the processes of oncebus run. The processes share the app like processes on
+// several machines. It returns when all processes have stopped.
 func (d *demo) withProcesses(ctx context.Context, work func(context.Context, []*processor.Processor) error) error {
 	running, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -240,7 +238,7 @@ func (d *demo) withProcesses(ctx context.Context, work func(context.Context, []*
 	fail(nil)
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return err // workErr follows from it
+		return err // workErr is a consequence of this error
 	}
 	return workErr
 }
@@ -255,14 +253,14 @@ func (d *demo) sendWatched(ctx context.Context, procs []*processor.Processor) er
 	return d.sendAll(ctx, procs)
 }
 
-// sendAll waits until the processes are ready and produces the live traffic. When
-// all of it is judged, it produces the retries.
+// sendAll waits until the processes are ready and produces the live traffic. When all of the live traffic is
+// judged, it produces the retries.
 func (d *demo) sendAll(ctx context.Context, procs []*processor.Processor) error {
 	if err := d.awaitProcesses(ctx, procs); err != nil {
 		return err
 	}
-	// The events are so old that even the retries are in the past: an event time
-	// after broker time plus skew is invalid.
+	// The live events begin so far in the past that even the retries have event times before now: an event time
+	// after broker time plus the allowed skew is invalid.
 	t := newTraffic(d.seed, time.Now().Add(-2*pauseTime))
 	d.traffic = t
 	live := t.live(d.events * livePercent / 100)
@@ -276,7 +274,7 @@ func (d *demo) sendAll(ctx context.Context, procs []*processor.Processor) error 
 			return err
 		}
 		if n != len(d.ledger.produced) {
-			// Not an error: the ledger counts what is missing.
+			// This is no error: the ledger counts what is missing.
 			cli.Printf(d.out, "  stalled: %d of %d records judged\n", n, len(d.ledger.produced))
 		}
 	}
@@ -292,9 +290,9 @@ func (d *demo) awaitProcesses(ctx context.Context, procs []*processor.Processor)
 	return d.awaitReady(ctx, ready...)
 }
 
-// awaitReady waits until each of ready returns nil.
+// awaitReady waits until all functions in ready return nil.
 func (d *demo) awaitReady(ctx context.Context, ready ...func() error) error {
-	var reasons []error // of those that are not ready
+	var reasons []error // why processes are not ready
 	count := func() (int, error) {
 		reasons = reasons[:0]
 		for _, r := range ready {
@@ -342,7 +340,7 @@ func (d *demo) await(ctx context.Context, want int, count func() (int, error)) (
 	}
 }
 
-// produce sends records in steps, and keeps their order within a partition.
+// produce sends records in steps. It keeps their order within a partition.
 func (d *demo) produce(ctx context.Context, records []sentRecord) error {
 	tick := time.NewTicker(stepTime)
 	defer tick.Stop()
@@ -372,8 +370,8 @@ func (d *demo) readBack(ctx context.Context) error {
 	return err
 }
 
-// readOutputs passes every record of an output topic to output, with its route, and
-// every record of a dead-letter topic to dead.
+// readOutputs passes every record of an output topic to output, together with its route, and every record of a
+// dead-letter topic to dead.
 func (d *demo) readOutputs(ctx context.Context, output func(string, *kgo.Record), dead func(*kgo.Record)) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

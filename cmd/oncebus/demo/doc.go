@@ -1,31 +1,27 @@
 // Package demo is 'oncebus demo': it sends sample traffic through oncebus and
 // verifies the result.
 //
-// It owns the broker (an embedded one, or topics with a prefix on a given one),
-// the traffic, the ledgers and the executor of the demo. It runs two processors,
-// and with --http an ingress, in its own process.
+// It owns the broker (an embedded broker, or topics with a prefix on a given cluster), the traffic, the ledgers
+// and the executor of the demo. It runs two processors, and with --http an ingress, inside its own process.
 //
-// It may import cli, settings, processor, ingress and kfake; no other package of
-// the program imports kfake.
+// It may import cli, settings, processor, ingress and kfake; no other package of the program imports kfake.
 //
 // # Invariants
 //
-//   - A ledger never derives a dedup key. It identifies an event by the number that
-//     its record carries in the header demo-record, so that it also detects a wrong
-//     key.
-//   - The ledgers read the topics to their end and count those records.
+//   - A ledger never derives a dedup key. It identifies an event by the number in the header demo-record, so that it
+//     also detects a wrong key.
+//   - The ledgers count the records that they find in the topics, which they read to the end.
 //   - The same seed gives the same records in the same order.
-//   - On a given broker every topic and group has the prefix of this run, and the
-//     demo removes them at its end, even if it was interrupted.
-//   - Its routes are those of deployments/routes, without signatures (a test
-//     compares them).
+//   - On a given cluster, every topic and consumer group has the prefix of this run. The demo removes them at its end,
+//     even if it was interrupted.
+//   - The routes of the demo are the routes of deployments/routes without signatures (a test compares them).
 //
 // # What looks wrong
 //
-//   - Event times are two hours in the past: retries come an hour later by event
-//     time, and an event time after broker time would be invalid.
-//   - The embedded broker never compacts: kfake's compaction can remove rows of open
-//     transactions, which Kafka's does not.
-//   - A record that goes to another partition may be the one that is emitted
-//     instead of the first: order holds only within a partition.
+//   - Event times are two hours in the past: the retries follow one hour later in event time, and an event time after
+//     broker time would be invalid.
+//   - The embedded broker never compacts: kfake's compaction can remove rows of open transactions, which Kafka's
+//     compaction does not.
+//   - If copies of an event go to different partitions, any of them may be the one that is emitted, and not the first
+//     that was sent: Kafka has an order only within a partition.
 package demo

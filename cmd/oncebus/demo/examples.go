@@ -8,7 +8,7 @@ type example struct {
 	commands []string // for a POSIX shell
 }
 
-// examples returns commands for a demo that accepts requests at addr.
+// examples returns commands to try with a demo that accepts requests at addr.
 func examples(addr string) []example {
 	post := func(path, body string, more ...string) string {
 		command := "curl -i http://" + addr + path

@@ -17,12 +17,12 @@ const (
 	outcomesTopic   = "operations.outcomes"
 )
 
-// workTime is the duration of an operation: long enough that a duplicate finds it in
-// progress, short enough that it is completed before the next command.
+// workTime is how long an operation takes: long enough that a duplicate finds the operation in progress, and
+// short enough that the operation is completed before the user enters the next command.
 const workTime = 500 * time.Millisecond
 
-// executeOperations executes the operations until ctx is done. It commits no offsets,
-// because it runs as long as the broker; deployments/executor commits them.
+// executeOperations executes the operations until ctx is done. It commits no offsets, because it runs as long
+// as the broker exists; the example deployments/executor commits them.
 func (d *demo) executeOperations(ctx context.Context) error {
 	options, err := d.config.ClientOptions()
 	if err != nil {
@@ -54,7 +54,7 @@ func (d *demo) executeOperations(ctx context.Context) error {
 				outcomes = append(outcomes, outcome)
 			}
 		})
-		// Even if ctx is done: without the outcome the claim stays in progress until
+		// We send the outcome even if ctx is done: without the outcome, the claim would stay in progress until
 		// its lease ends.
 		if err := client.ProduceSync(context.WithoutCancel(ctx), outcomes...).FirstErr(); err != nil {
 			return fmt.Errorf("executor: produce outcomes: %w", err)
@@ -62,14 +62,14 @@ func (d *demo) executeOperations(ctx context.Context) error {
 	}
 }
 
-// workOn executes an operation, counts it in done, and returns its outcome: nil for
-// an event without a claim, and if the user is to send the outcome.
+// workOn executes an operation, counts it in done, and returns its outcome. It returns nil for an event without
+// a claim, and for an operation whose outcome the user is meant to send.
 func (d *demo) workOn(event *kgo.Record, done *int) *kgo.Record {
 	var operation struct {
 		RequestID string `json:"requestId"`
 		Operation string `json:"operation"`
 	}
-	_ = json.Unmarshal(event.Value, &operation) // an operation that is not JSON is executed too
+	_ = json.Unmarshal(event.Value, &operation) // we execute an operation that is not JSON too
 	token, attempt := header(event, "oncebus-claim-token"), header(event, "oncebus-attempt")
 	report := func(what string) {
 		cli.Printf(d.out, "  executor  %.40q %.40q, attempt %s: %s\n", operation.Operation, operation.RequestID, attempt, what)
@@ -92,7 +92,7 @@ func (d *demo) workOn(event *kgo.Record, done *int) *kgo.Record {
 	}
 	*done++
 	completed := outcome("completed", fmt.Sprintf(`{"number":%d}`, *done))
-	// A duplicate gets this status and content type with the result.
+	// A duplicate gets this status and this content type together with the result.
 	completed.Headers = append(completed.Headers,
 		kgo.RecordHeader{Key: "http-status", Value: []byte("201")}, kgo.RecordHeader{Key: "content-type", Value: []byte("application/json")})
 	return completed

@@ -22,18 +22,17 @@ import (
 	"oncebus/processor/ingress"
 )
 
-// httpAddrDefault is where the demo accepts requests by default: on this machine only,
-// at the port after that of ONCEBUS_ADMIN_ADDR.
+// httpAddrDefault is the default address at which the demo accepts requests: reachable from this machine only,
+// at the port after the default port of ONCEBUS_ADMIN_ADDR.
 const httpAddrDefault = "127.0.0.1:8081"
 
 //go:embed http_routes.yaml
 var httpRoutesYAML string
 
-// httpInputs are the input topics of a demo with --http. The outcomes topic is one of
-// them.
+// httpInputs are the input topics of a demo with --http. The topic of the outcomes is among them.
 var httpInputs = []string{signalsRaw, webhooksRaw, "operations.raw", outcomesTopic, "deliveries.raw"}
 
-// allTopics are the topics in both routes files, which get a prefix.
+// allTopics are the topics of both routes files, before whose names the demo puts its prefix.
 var allTopics = append([]string{
 	"signals.unique", "webhooks.unique", operationsTopic, "operations.replies", "deliveries.unique", rules.DefaultDeadLetter,
 }, httpInputs...)
@@ -66,14 +65,14 @@ func (d *demo) httpSettings() []string {
 	return []string{"ONCEBUS_INGRESS_ADDR=" + d.http, "ONCEBUS_INGRESS_SECRET_DELIVERIES=" + d.secret, "ONCEBUS_INGRESS_SECRET_EXECUTOR=" + d.secret, "ONCEBUS_INGRESS_DRAIN=5s"}
 }
 
-// httpResult is the last line on standard output. Events counts the requests with a
-// verdict; Unique, Missing, Extra and Altered are from reading the topics.
+// httpResult is the last line on standard output. Events counts the requests with a verdict. Unique, Missing,
+// Extra and Altered come from reading the topics.
 type httpResult struct {
 	Events     int     `json:"events"`
 	Unique     int     `json:"unique"`
 	Duplicates int     `json:"duplicates"`
 	Refused    int     `json:"refused"`    // rejected with a 4xx status
-	Unanswered int     `json:"unanswered"` // without a response, or with one that has no verdict
+	Unanswered int     `json:"unanswered"` // without a response, or with a response that has no verdict
 	Missing    int     `json:"missing"`
 	Extra      int     `json:"extra"`
 	Altered    int     `json:"altered"`
@@ -84,7 +83,7 @@ func (r httpResult) verified() bool {
 	return r.Missing == 0 && r.Extra == 0 && r.Altered == 0 && r.Events == r.Unique+r.Duplicates
 }
 
-// takeRequests accepts requests until ctx is done, and verifies the output.
+// takeRequests accepts requests until ctx is done, and then verifies the output.
 func (d *demo) takeRequests(ctx context.Context) (summary, error) {
 	started := time.Now()
 	ledger := newHTTPLedger(d.out, d.routes)
@@ -100,8 +99,8 @@ func (d *demo) takeRequests(ctx context.Context) (summary, error) {
 	if err := d.broker.create(ctx, d.admin, d.config.ReplicationFactor, inputs...); err != nil {
 		return nil, err
 	}
-	// Requests that are in flight when ctx is done still get their verdict, so the
-	// processes stop after the ingress.
+	// A request that is in flight when ctx is done must still get its verdict, so the processes stop after the
+	// ingress.
 	finishing := context.WithoutCancel(ctx)
 	if err := d.withProcesses(finishing, func(running context.Context, procs []*processor.Processor) error {
 		return d.keepOpen(ctx, running, requests, ledger, procs)
@@ -117,8 +116,7 @@ func (d *demo) takeRequests(ctx context.Context) (summary, error) {
 	return result, nil
 }
 
-// openIngress returns an ingress like that of 'oncebus ingress' which passes every
-// request through the ledger.
+// openIngress returns an ingress like that of 'oncebus ingress' that passes every request through the ledger.
 func (d *demo) openIngress(ctx context.Context, ledger *httpLedger) (*ingress.Service, error) {
 	config := d.config
 	config.InstanceID += "-http"
@@ -134,11 +132,11 @@ func (d *demo) openIngress(ctx context.Context, ledger *httpLedger) (*ingress.Se
 	return requests, nil
 }
 
-// errUnready says that the demo was stopped too early for a result.
+// errUnready means that the user stopped the demo too early for a result.
 var errUnready = errors.New("stopped before it was ready")
 
-// keepOpen serves requests and executes operations until ctx is done, or until running
-// is, because a process failed.
+// keepOpen serves requests and executes operations until ctx is done. It also ends when running is done, which
+// happens when a process fails.
 func (d *demo) keepOpen(ctx, running context.Context, requests *ingress.Service, ledger *httpLedger, procs []*processor.Processor) error {
 	serving, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -167,7 +165,8 @@ func (d *demo) keepOpen(ctx, running context.Context, requests *ingress.Service,
 	if err := cmp.Or(err, failed); err != nil {
 		return err
 	}
-	// The ingress did not wait for the verdicts of events with a missing key.
+	// The ingress does not wait for the verdict on an event with a missing key, so we wait for these verdicts
+	// here.
 	_, err = d.await(running, ledger.acceptedMissingKey(), func() (int, error) {
 		counts, err := gatherVerdicts(d.registry)
 		return counts[dedup.MissingKey.String()], err
@@ -175,7 +174,7 @@ func (d *demo) keepOpen(ctx, running context.Context, requests *ingress.Service,
 	return err
 }
 
-// guide prints commands to try.
+// guide prints commands that the user can try.
 func (d *demo) guide(addr string) {
 	cli.Printf(d.out, "oncebus demo: accepting requests at http://%s, broker %s, %d processes of %d workers.\n"+
 		"Try these in another terminal. Ctrl-C here ends the demo, reads the output and verifies the result.\n\n  SECRET=%s\n",

@@ -18,20 +18,20 @@ import (
 	"oncebus/processor/wire"
 )
 
-// httpLedger records requests and responses, and verifies that the output agrees with
-// the responses. Each request gets a number that its event carries, so that the ledger
-// recognizes the event without a dedup key.
+// httpLedger records requests and responses, and verifies that the output topics agree with the responses. Each
+// request gets a number, which its event carries, so that the ledger recognises the event without its dedup
+// key.
 type httpLedger struct {
 	out   io.Writer // for progress and report
 	paths map[string]string
-	// topics are the inputs by route. deriver derives the keys of their events.
+	// topics has the input topic of each route. deriver derives the keys of the events in them.
 	topics  map[string]string
 	deriver *rules.Deriver
 
 	mu         sync.Mutex
 	requests   []httpEntry
 	unique     map[[2]string]int // output records with the verdict unique, by key and attempt
-	keys       map[string]bool   // of output records
+	keys       map[string]bool   // keys of all output records
 	dead       int
 	missingKey int // accepted events with a missing key
 
@@ -39,20 +39,20 @@ type httpLedger struct {
 	faults []string
 }
 
-// httpEntry is one request to a route's path.
+// httpEntry is a request to the path of a route.
 type httpEntry struct {
 	route  string
 	digest [sha256.Size]byte // of the body
-	key    string            // of the response; "" if it has none
+	key    string            // dedup key in the response; "" if the response has none
 	fate   fate
-	found  int // records in the outputs
+	found  int // how many records of it the outputs have
 }
 
-// fate is the effect on an event according to the response.
+// fate is what happened to an event, according to the response.
 type fate int
 
 const (
-	fateUnknown fate = iota // no response, or one without a verdict
+	fateUnknown fate = iota // no response, or a response without a verdict
 	fateRejected
 	fateAccepted
 	fateDuplicate
@@ -66,8 +66,8 @@ func newHTTPLedger(out io.Writer, routes *rules.Routes) *httpLedger {
 	return l
 }
 
-// around records every request and its response, even if the handler panics and there
-// is no response.
+// around wraps a handler. It records every request and its response, even if the handler panics and there is no
+// response.
 func (l *httpLedger) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		response := &responseSeen{ResponseWriter: w}
@@ -85,7 +85,7 @@ func (l *httpLedger) around(next http.Handler) http.Handler {
 	})
 }
 
-// enter adds a request and returns its number.
+// enter records a request and returns its number.
 func (l *httpLedger) enter(route string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,15 +114,15 @@ func (l *httpLedger) responded(number int, body *bodySeen, response *responseSee
 	}
 }
 
-// acceptedMissingKey counts the accepted events with a missing key. The ingress
-// responds to them without waiting for the verdict.
+// acceptedMissingKey returns how many events with a missing key were accepted. The ingress responds to them
+// without waiting for the verdict.
 func (l *httpLedger) acceptedMissingKey() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.missingKey
 }
 
-// bodySeen digests a body as it is read.
+// bodySeen computes the digest of a body while the handler reads it.
 type bodySeen struct {
 	io.ReadCloser
 	hash hash.Hash
@@ -134,7 +134,7 @@ func (b *bodySeen) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// responseSeen keeps the status of a response, or 0.
+// responseSeen remembers the status of a response, 0 before there is one.
 type responseSeen struct {
 	http.ResponseWriter
 	status int
@@ -145,10 +145,10 @@ func (r *responseSeen) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap gives http.ResponseController access to the connection.
+// Unwrap lets http.ResponseController reach the connection.
 func (r *responseSeen) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// output verifies a record of the output topic of route.
+// output verifies a record in the output topic of this route.
 func (l *httpLedger) output(route string, r *kgo.Record) {
 	l.mu.Lock() // an aborted request may still be running
 	defer l.mu.Unlock()
@@ -180,8 +180,8 @@ func (l *httpLedger) output(route string, r *kgo.Record) {
 	}
 }
 
-// keyOf returns the dedup key of an emitted record. A unique event of a plain route has no
-// header with it, so it is derived again.
+// keyOf returns the dedup key of an emitted record. A unique event of a plain route has no header with the key,
+// so keyOf derives the key again.
 func (l *httpLedger) keyOf(route string, r *kgo.Record) string {
 	if slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == wire.HeaderKey }) {
 		return header(r, wire.HeaderKey)
@@ -193,11 +193,11 @@ func (l *httpLedger) keyOf(route string, r *kgo.Record) string {
 	return wire.KeyText(&derived.Key)
 }
 
-// deadLetter counts a record of the dead-letter topic. If its request was accepted, it
-// is missing in the output.
+// deadLetter counts a record of the dead-letter topic. If its request was accepted, the event is missing in the
+// output.
 func (l *httpLedger) deadLetter(*kgo.Record) { l.dead++ }
 
-// close counts the requests by fate, and the accepted events that are missing.
+// close counts the requests by their fate, and the accepted events that are missing in the output.
 func (l *httpLedger) close() httpResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -226,7 +226,7 @@ func (l *httpLedger) close() httpResult {
 	return l.httpResult
 }
 
-// fault counts a fault of r and notes it.
+// fault counts a fault of record r and keeps it for the report.
 func (l *httpLedger) fault(count *int, r *kgo.Record, what string) {
 	*count++
 	l.note("%s/%d/%d (request %s): %s", r.Topic, r.Partition, r.Offset, header(r, headerRecord), what)

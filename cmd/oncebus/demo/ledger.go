@@ -10,9 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// ledger records what the demo produced and verifies the output. It identifies events
-// by the generator's numbers, never by dedup keys, so that it detects a wrong key as
-// well as a lost or repeated event.
+// ledger records what the demo has produced and verifies the output. It identifies events by the generator's
+// numbers and never by dedup keys, so that it detects a wrong key as well as a lost or repeated event.
 type ledger struct {
 	produced []entry
 	events   []eventEntry
@@ -20,34 +19,34 @@ type ledger struct {
 
 	emitted int // events found in their output topics
 	invalid int // bad records found in the dead-letter topic
-	missing int // events and bad records that no topic has
-	extra   int // records beyond the first of an event
-	altered int // records that differ from the produced one, or are not the first
+	missing int // events and bad records that are in no topic
+	extra   int // further records of an event that was found before
+	altered int // records that differ from the produced record, or that may not be emitted because they are not the first
 	faults  []string
 }
 
-// entry is one produced record; its index is the record's number.
+// entry is a produced record. Its index in ledger.produced is the number of the record.
 type entry struct {
 	event  int
 	route  string
-	digest uint64 // its fingerprint
-	// first: no earlier record of its event went to the same partition or before
-	// the pause. Only such a record may be emitted.
+	digest uint64 // fingerprint of the record
+	// first: no earlier record of the same event went to the same partition, or was produced before the pause.
+	// Only such a record may be emitted.
 	first bool
-	found int // times it was read
+	found int // how often the ledger has read it
 }
 
-// eventEntry is one produced event.
+// eventEntry is a produced event.
 type eventEntry struct {
 	partitions []int32
-	found      int // records of it in its output topic
+	found      int // how many records of it the output topic has
 }
 
 // faultsMax is how many faults the report lists.
 const faultsMax = 10
 
-// add records what will be produced, in that order, and sets each record's number.
-// Records that follow after the pause are never the first of their event.
+// add records what will be produced, in this order, and sets the number of each record. Records that follow
+// after the pause are never the first of their event.
 func (l *ledger) add(records []sentRecord, afterPause bool) {
 	for _, r := range records {
 		number := len(l.produced)
@@ -67,11 +66,11 @@ func (l *ledger) add(records []sentRecord, afterPause bool) {
 	}
 }
 
-// unique is how many events must be emitted, duplicates how many records must not.
+// unique returns how many events must be emitted, duplicates how many records must not be emitted.
 func (l *ledger) unique() int     { return len(l.events) }
 func (l *ledger) duplicates() int { return len(l.produced) - len(l.events) - l.bad }
 
-// output verifies a record of the output topic of route.
+// output verifies a record in the output topic of this route.
 func (l *ledger) output(route string, r *kgo.Record) {
 	e, ok := l.find(r)
 	if !ok || e.event == badEvent {
@@ -132,7 +131,7 @@ func (l *ledger) close() {
 	}
 }
 
-// find returns the entry of a record, by the number it carries.
+// find returns the entry of a record, by the number that the record carries.
 func (l *ledger) find(r *kgo.Record) (*entry, bool) {
 	number, err := strconv.Atoi(header(r, headerRecord))
 	if err != nil || number < 0 || number >= len(l.produced) {
@@ -141,7 +140,7 @@ func (l *ledger) find(r *kgo.Record) (*entry, bool) {
 	return &l.produced[number], true
 }
 
-// fault counts a fault of r and notes it.
+// fault counts a fault of record r and keeps it for the report.
 func (l *ledger) fault(count *int, r *kgo.Record, what string) {
 	*count++
 	l.note("%s/%d/%d (record %s): %s", r.Topic, r.Partition, r.Offset, header(r, headerRecord), what)
@@ -154,8 +153,7 @@ func (l *ledger) note(format string, args ...any) {
 	}
 }
 
-// header returns the value of the only header of that name, or "" if it is missing or
-// not the only one.
+// header returns the value of the header with this name; "" if the record has no such header or several.
 func header(r *kgo.Record, name string) string {
 	var value string
 	n := 0

@@ -13,7 +13,7 @@ import (
 	"oncebus/cmd/oncebus/page"
 )
 
-// verdicts counts judged events by verdict, from the metrics.
+// verdicts has the numbers of judged events by verdict, from the metrics.
 type verdicts map[string]int
 
 func (v verdicts) total() int {
@@ -42,8 +42,8 @@ func gatherVerdicts(g prometheus.Gatherer) (verdicts, error) {
 	return counts, nil
 }
 
-// progress shows the demo's progress: one line that it rewrites on a terminal, or a
-// new line every second.
+// progress shows the demo's progress as a line. On a terminal it rewrites the line; elsewhere it writes a new
+// line every second.
 type progress struct {
 	w        io.Writer
 	terminal bool
@@ -57,7 +57,7 @@ func newProgress(w io.Writer, metrics prometheus.Gatherer, total int) *progress 
 	return &progress{w: w, terminal: cli.OnTerminal(w), metrics: metrics, total: total, started: time.Now()}
 }
 
-// show writes the line until ctx is done, and then once more.
+// show writes the line repeatedly until ctx is done, and then once more.
 func (p *progress) show(ctx context.Context) {
 	every := time.Second
 	if p.terminal {

@@ -18,14 +18,14 @@ import (
 	"oncebus/processor"
 )
 
-// stayChunk is how many records --stay generates at a time. Their duplicates are among them.
+// stayChunk is how many records --stay generates at a time. The duplicates of these records are among them.
 const stayChunk = 10 * stayRate
 
-// headerTimeout is how long a request to the page may take to arrive.
+// headerTimeout is how long the page's server waits for the headers of a request.
 const headerTimeout = 5 * time.Second
 
-// sendAndStay is sendWatched, after which it sends at stayRate until ctx is done, or until
-// running is, because a process failed. Then it waits until all records are judged.
+// sendAndStay does what sendWatched does, and then sends at stayRate until ctx is done. It also ends when
+// running is done, which happens when a process fails. At the end it waits until all records are judged.
 func (d *demo) sendAndStay(ctx, running context.Context, procs []*processor.Processor) error {
 	sending, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -38,7 +38,7 @@ func (d *demo) sendAndStay(ctx, running context.Context, procs []*processor.Proc
 	tick := time.NewTicker(stepTime)
 	defer tick.Stop()
 	for sending.Err() == nil && len(d.ledger.produced) < eventsMax {
-		clear(d.traffic.later) // duplicates that would have followed after the chunk before
+		clear(d.traffic.later) // drop the duplicates that were due after the end of the previous chunk
 		for step := range slices.Chunk(d.traffic.live(stayChunk), int(stayRate*stepTime/time.Second)) {
 			select {
 			case <-tick.C:
@@ -52,7 +52,7 @@ func (d *demo) sendAndStay(ctx, running context.Context, procs []*processor.Proc
 			}
 		}
 	}
-	<-sending.Done() // the ledger may be full
+	<-sending.Done() // the ledger may be full while nobody has stopped the demo yet
 	if err := context.Cause(running); err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func (d *demo) sendStep(ctx context.Context, step []sentRecord) error {
 	return nil
 }
 
-// servePage serves the live page of the processes, with /metrics, at a free port, and prints
-// its address. The returned function ends it.
+// servePage serves the live page of the processes, with /metrics, at a free port, and prints its address. The
+// returned function stops the server.
 func (d *demo) servePage(procs []*processor.Processor) (end func(), err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // listening ends at once
 	if err != nil {

@@ -12,36 +12,36 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The input topics of the demo, which the routes file also names.
+// The input topics of the demo. The routes file names them too.
 const (
 	signalsRaw      = "signals.raw"
 	webhooksRaw     = "webhooks.raw"
 	inputPartitions = 6
 )
 
-// headerRecord is the header with a record's number, by which the ledger recognizes it
-// in the output. oncebus does not change headers of others.
+// headerRecord is the header with the number of a record. The ledger recognises the record in the output by
+// this number, because oncebus does not change headers other than its own.
 const headerRecord = "demo-record"
 
-// badEvent is the event of a record that is not an event.
+// badEvent stands in place of an event's number for a record that is no event.
 const badEvent = -1
 
-// sentRecord is a record to produce, with its event and route. The generator knows the
-// event without deriving a dedup key.
+// sentRecord is a record to produce, together with its event and its route. The generator knows the event
+// without deriving a dedup key.
 type sentRecord struct {
 	*kgo.Record
 	event int // the same for all duplicates of an event; badEvent for a bad record
 	route string
 }
 
-// traffic generates the demo's records from a seed: the same seed and base
-// time give the same records in the same order.
+// traffic generates the records of the demo from a seed. The same seed and base time give the same records in
+// the same order.
 type traffic struct {
 	rng  *rand.Rand
 	base int64 // event time of the first record, in Unix milliseconds
-	// events has every event, from which duplicateOf writes its records.
+	// events has every event; duplicateOf writes further records of an event from it.
 	events []sentEvent
-	// later has the duplicates to send after so many records.
+	// later has the duplicates that are due, by the number of records after which they are sent.
 	later map[int][]sentRecord
 }
 
@@ -51,10 +51,10 @@ type sentEvent struct {
 	key      []byte // record key
 	identity []member
 	details  []member
-	written  int // records so far
+	written  int // how many records of it were made so far
 }
 
-// member is one member of a JSON object, its value already encoded.
+// member is a member of a JSON object; its value is encoded already.
 type member struct{ name, value string }
 
 func newTraffic(seed uint64, base time.Time) *traffic {
@@ -65,9 +65,8 @@ func newTraffic(seed uint64, base time.Time) *traffic {
 	}
 }
 
-// live generates n records of ordinary traffic: events, their duplicates in the same
-// batch or soon after, on the same partition or others, and bad records. It leaves out
-// duplicates that would follow after the end.
+// live generates n records of ordinary traffic: events, duplicates in the same batch or soon after, on the same
+// partition or on others, and bad records. It leaves out duplicates that would be due after the end.
 func (t *traffic) live(n int) []sentRecord {
 	records := make([]sentRecord, 0, n+8)
 	for len(records) < n {
@@ -93,8 +92,8 @@ func (t *traffic) live(n int) []sentRecord {
 // duplicates returns a random number of duplicates for an event.
 func (t *traffic) duplicates() int { return [...]int{0, 0, 0, 0, 0, 1, 1, 1, 2, 3}[t.rng.IntN(10)] }
 
-// addDuplicate adds a duplicate of event: immediately, on the same partition and so in
-// the same batch, or later on any partition.
+// addDuplicate adds a duplicate of an event: either immediately and on the same partition, so that it comes in
+// the same batch, or later and on any partition.
 func (t *traffic) addDuplicate(records []sentRecord, event, at int) []sentRecord {
 	if t.rng.IntN(3) == 0 {
 		duplicate := t.duplicateOf(event, at)
@@ -106,7 +105,7 @@ func (t *traffic) addDuplicate(records []sentRecord, event, at int) []sentRecord
 	return records
 }
 
-// retries generates n duplicates of events of live, like a producer that sends them again
+// retries generates n duplicates of the events that live has generated, like a producer that sends them again
 // after pauseTime.
 func (t *traffic) retries(n int) []sentRecord {
 	t.base += pauseTime.Milliseconds()
@@ -117,7 +116,7 @@ func (t *traffic) retries(n int) []sentRecord {
 	return records
 }
 
-// newEvent makes a random event and returns its number, which makes its identity unique.
+// newEvent makes a random event and returns its number. The number makes the identity of the event unique.
 func (t *traffic) newEvent() int {
 	n := len(t.events)
 	if t.rng.IntN(100) < 40 {
@@ -128,8 +127,8 @@ func (t *traffic) newEvent() int {
 	return n
 }
 
-// newSignal makes a random trade signal. In one of three the trace id is absent, null or
-// empty; such signals differ only by their timestamp.
+// newSignal makes a random trade signal. In one of three signals the trace id is absent, null or empty; such
+// signals differ only by their timestamp.
 func (t *traffic) newSignal(n int) sentEvent {
 	symbol := pick(t.rng, "BTCUSDT", "ETHUSDT", "AAPL", "MSFT", "EURUSD", "münchen-dax")
 	e := sentEvent{route: "signals", key: []byte(symbol), identity: []member{
@@ -161,9 +160,9 @@ func (t *traffic) newWebhook(n int) sentEvent {
 	}}
 }
 
-// duplicateOf writes a record of event, at position at: with the same identity, but
-// members in another order, other white space, and for webhooks another retryCount
-// and timestamp.
+// duplicateOf writes a record of an event, at position at of the traffic. The record has the same identity, but
+// its members are in another order and it has other white space; a webhook also has another retryCount and
+// timestamp.
 func (t *traffic) duplicateOf(event, at int) sentRecord {
 	e := &t.events[event]
 	members := slices.Concat(e.identity, e.details)
@@ -179,7 +178,7 @@ func (t *traffic) duplicateOf(event, at int) sentRecord {
 	return r
 }
 
-// object writes a JSON object, sometimes with white space.
+// object writes a JSON object; in half of the cases with white space.
 func (t *traffic) object(members []member) []byte {
 	colon, comma := ":", ","
 	if t.rng.IntN(2) == 0 {
@@ -195,7 +194,7 @@ func (t *traffic) object(members []member) []byte {
 	return []byte("{" + b.String() + "}")
 }
 
-// bad makes a record that belongs in the dead-letter topic.
+// bad makes a record that must end in the dead-letter topic.
 func (t *traffic) bad(at int) sentRecord {
 	signal := [][]byte{
 		[]byte(`{"traceId":"cut of`),                    // not JSON
@@ -222,8 +221,8 @@ func (t *traffic) bad(at int) sentRecord {
 	return r
 }
 
-// record makes a record with a random partition, time and headers. Some records have
-// forged oncebus headers, which must have no effect.
+// record makes a record with a random partition, time and headers. Some records have forged oncebus headers,
+// which must have no effect.
 func (t *traffic) record(route string, at int) sentRecord {
 	r := &kgo.Record{
 		Topic:     signalsRaw,
@@ -243,8 +242,8 @@ func (t *traffic) record(route string, at int) sentRecord {
 	return sentRecord{Record: r, route: route}
 }
 
-// fingerprint digests the parts that oncebus must not change: key, value, time and
-// the headers of others. It distinguishes null from empty.
+// fingerprint digests the parts of a record that oncebus must not change: key, value, time, and all headers but
+// its own. It distinguishes null from empty.
 func fingerprint(r *kgo.Record) uint64 {
 	h := fnv.New64a()
 	part := func(b []byte) {
@@ -267,7 +266,7 @@ func fingerprint(r *kgo.Record) uint64 {
 	return h.Sum64()
 }
 
-// ownHeader reports whether a header is one of oncebus, which on input is forged.
+// ownHeader reports whether a header belongs to oncebus. In an input record such a header is forged.
 func ownHeader(name string) bool { return strings.HasPrefix(strings.ToLower(name), "oncebus-") }
 
 // pick returns one of its arguments at random.

@@ -1,11 +1,11 @@
 package page
 
-// advice says what an operator does about a line of the log, and which section of the pages
-// says more.
+// advice tells what an operator can do about a line of the log, and which section of the documentation says
+// more.
 type advice struct{ do, page string }
 
-// advices has the advice by the text of the line. A test holds the texts to the code, and
-// the sections to the pages.
+// advices has the advice for a line of the log, by the text of the line. A test checks that the code logs these
+// texts and that the pages have these sections.
 var advices = map[string]advice{
 	"no broker responds": {
 		"Check the brokers, the network and ONCEBUS_BROKERS. Events wait in Kafka; the process goes on by itself.", "METRICS.md#oncebuskafkaunavailable"},

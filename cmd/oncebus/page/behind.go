@@ -11,7 +11,8 @@ import (
 	"oncebus/processor/app"
 )
 
-// behind describes what waits in the inputs of all processes that the page shows, and why.
+// behind sums up the records that wait in the inputs of all processes that the page shows, and tells why they
+// wait.
 func (s *Snapshot) behind(states []processor.State) {
 	for i := range states {
 		for _, in := range states[i].Inputs {
@@ -36,7 +37,7 @@ func (s *Snapshot) behind(states []processor.State) {
 	})
 }
 
-// Text says in one line by whom and since when the inputs are held.
+// Text returns a line that tells since when the inputs are held, by whom and why.
 func (h *Hold) Text() string {
 	text := "held since " + h.Since.Local().Format(time.DateTime)
 	if h.By != "" {
@@ -45,7 +46,7 @@ func (h *Hold) Text() string {
 	return text + ": " + h.Reason
 }
 
-// HeldText says in one line which input keeps the stream time of the first namespace back.
+// HeldText returns a line that tells which input keeps the stream time of the first namespace back.
 func (s *Snapshot) HeldText() string {
 	if len(s.TimeHeld) == 0 {
 		return ""

@@ -12,8 +12,8 @@ import (
 	"oncebus/processor"
 )
 
-// compute makes the snapshot of a reading. before is an earlier reading that rates refer to,
-// minute one that commit times refer to; each may be the reading itself, at the start.
+// compute makes the snapshot for the reading now. Rates refer to the earlier reading before, commit times to
+// the earlier reading minute. At the start, both may be now itself.
 func (p *Page) compute(now, before, minute *reading) *Snapshot {
 	var states []processor.State
 	if p.source.States != nil {
@@ -66,7 +66,7 @@ func (p *Page) compute(now, before, minute *reading) *Snapshot {
 	return s
 }
 
-// perSecond is the rate of a counter; 0 without time.
+// perSecond returns the rate of a counter; 0 if no time has passed.
 func perSecond(now, before, seconds float64) float64 {
 	if seconds <= 0 || now < before {
 		return 0
@@ -74,7 +74,7 @@ func perSecond(now, before, seconds float64) float64 {
 	return (now - before) / seconds
 }
 
-// eventsOf describes counts; earlier are those before a number of seconds, nil for none.
+// eventsOf summarises counts. earlier has the counts of so many seconds before, nil if there are none.
 func eventsOf(now, earlier *counts, seconds float64) Events {
 	recent := now.since(earlier)
 	e := Events{
@@ -120,8 +120,7 @@ func tasks(states []processor.State, now, before *reading) []Task {
 	return all
 }
 
-// taskOf describes one task. In a registry that processes share, its series have the label
-// process.
+// taskOf describes a task. If several processes share the registry, the task's series have the label process.
 func taskOf(s *processor.State, t *processor.TaskState, shared bool, now, before *reading, seconds float64) Task {
 	topic, partition := splitTask(t.Task)
 	k := taskKey{topic: topic, partition: partition}
@@ -152,11 +151,11 @@ func taskOf(s *processor.State, t *processor.TaskState, shared bool, now, before
 	return task
 }
 
-// stateRestoring is the state of a task that restores, as /state has it.
+// stateRestoring is the state of a task that restores, spelled as in /state.
 const stateRestoring = "restoring"
 
-// sendersMax is how many senders a snapshot names, and otherSenders the label of all others of
-// a route. They come last, whatever their number.
+// sendersMax is how many senders a snapshot names. otherSenders is the label that sums up all other senders of
+// a route; it comes last, however large its number is.
 const (
 	sendersMax   = 10
 	otherSenders = "other"
@@ -201,7 +200,7 @@ func httpOf(now, before, minute *reading) *HTTP {
 	return h
 }
 
-// shadows returns the key rules on trial, by route.
+// shadows returns the key rules on trial, sorted by route.
 func shadows(now *reading) (all []Shadow) {
 	for k := range now.shadows {
 		if k[1] != dedup.ShadowBothEmit.String() {

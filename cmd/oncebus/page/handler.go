@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Paths of the page. The first two hold figures: protect them as /metrics.
+// Paths of the page. The first two show figures, so they need the same protection as /metrics.
 const (
 	PathStream   = "/live"
 	PathSnapshot = "/snapshot"
@@ -19,19 +19,19 @@ const (
 	pathAssets   = "/page/"
 )
 
-// policy lets the page load its own files and nothing else.
+// policy allows the page to load its own files and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 //go:embed assets
 var embedded embed.FS
 
-// contentTypes has the types of the files that are served, by their end. Others, such as the
-// licence of the library, are not.
+// contentTypes has the content types of the files that the page serves, by the extension of their names. Other
+// files, such as the library's licence, are not served.
 var contentTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// Register adds the page to a mux. protect is wrapped around what holds figures.
+// Register adds the page to a mux. protect wraps the handlers that show figures.
 func (p *Page) Register(mux *http.ServeMux, protect func(http.Handler) http.Handler) {
 	files, err := fs.Sub(embedded, "assets")
 	if err != nil {
@@ -51,7 +51,7 @@ func (p *Page) Register(mux *http.ServeMux, protect func(http.Handler) http.Hand
 	mux.Handle("GET "+PathSnapshot, secured(protect(http.HandlerFunc(p.serveSnapshot))))
 }
 
-// secured sets the headers that keep other sites and scripts out of the page.
+// secured sets headers that keep other sites and their scripts out of the page.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -66,8 +66,8 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// asset serves an embedded file. A browser asks whether it has changed at each load, so that
-// the page is that of the running build.
+// asset serves an embedded file. The browser asks at each load whether the file has changed, so that the page
+// always comes from the running build.
 func asset(files fs.FS, name string) http.Handler {
 	content, err := fs.ReadFile(files, name)
 	if err != nil {

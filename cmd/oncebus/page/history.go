@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// fineStep and coarseStep are the times between samples, fineMax and coarseMax how
-	// many of them are kept: five minutes in seconds, one hour in steps of ten seconds.
+	// fineStep and coarseStep are the times between samples, fineMax and coarseMax how many samples are kept:
+	// five minutes in steps of one second, and one hour in steps of ten seconds.
 	fineStep   = time.Second
 	coarseStep = 10 * time.Second
 	fineMax    = 300
 	coarseMax  = 360
-	// routeSeriesMax is how many routes have a series of their own, the first ones of the
-	// routes file. The others share one.
+	// routeSeriesMax is how many routes have a series of their own: the first ones in the routes file. All
+	// other routes share one series.
 	routeSeriesMax = 20
-	// historyBytesMax is what the samples of a process take at most.
+	// historyBytesMax is the most memory that the samples of a process take.
 	historyBytesMax = 128 << 10
 )
 
-// Names of series. Those of verdicts and routes end in the name of the verdict or route.
+// Names of series. The name of a verdict or route follows after the first two.
 const (
 	seriesVerdict    = "events_per_second/"
 	seriesRoute      = "route_events_per_second/"
@@ -38,10 +38,10 @@ const (
 	seriesHTTP       = "http_requests_per_second"
 )
 
-// history has the samples of the last hour.
+// history has the samples of the last hour, in two resolutions.
 type history struct {
 	names        []string
-	routes       []string // with a series of their own
+	routes       []string // routes that have a series of their own
 	fine, coarse ring
 }
 
@@ -58,13 +58,13 @@ func newHistory(routes []string) *history {
 	return h
 }
 
-// sample is one row of the history: its rates are those since the sample before it.
+// sample is a row of the history. Its rates are about the time since the previous sample.
 type sample struct {
 	at     time.Time
-	values []float32 // by the index of history.names
+	values []float32 // in the order of history.names
 }
 
-// sampleOf computes the sample of a reading after an earlier one.
+// sampleOf computes the sample of the reading now, whose rates are about the time since the reading earlier.
 func (h *history) sampleOf(now, earlier *reading) sample {
 	s := sample{at: now.at, values: make([]float32, 0, len(h.names))}
 	seconds := now.at.Sub(earlier.at).Seconds()
@@ -102,7 +102,7 @@ func (h *history) sampleOf(now, earlier *reading) sample {
 	return s
 }
 
-// allCommits sums the stages.
+// allCommits sums the commit times of all stages.
 func (r *reading) allCommits() (all histogram) {
 	for _, h := range r.commits {
 		all = all.plus(h)
@@ -124,10 +124,10 @@ func sum(of map[string]float64) (all float64) {
 	return all
 }
 
-// ring keeps the last samples. Its memory is allocated once.
+// ring keeps the latest samples in memory that is allocated once.
 type ring struct {
 	times  []int64   // Unix ms
-	values []float32 // of sample i at i*width
+	values []float32 // the values of sample i begin at i*width
 	width  int
 	next   int // where the next sample goes
 	filled bool
@@ -146,7 +146,7 @@ func (r *ring) add(s sample) {
 	}
 }
 
-// columns returns times and series, the oldest first. A series that is always 0 is nil.
+// columns returns the times and the series, beginning with the oldest sample. A series that is always 0 is nil.
 func (r *ring) columns() (times []int64, series [][]float64) {
 	var order []int
 	if r.filled {
@@ -174,7 +174,7 @@ func (r *ring) columns() (times []int64, series [][]float64) {
 	return times, series
 }
 
-// rounded keeps five digits, which is more than a chart shows.
+// rounded keeps five significant digits, which is more than a chart shows.
 func rounded(v float64) float64 {
 	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 		return 0
@@ -183,13 +183,14 @@ func rounded(v float64) float64 {
 	return math.Round(v*scale) / scale
 }
 
-// columnsJSON is a ring in JSON: Series[i] belongs to the name i, null if it is always 0.
+// columnsJSON is the JSON of a ring: Series[i] is the series whose name has the index i, null if it is always
+// 0.
 type columnsJSON struct {
 	Times  []int64     `json:"times"` // Unix ms
 	Series [][]float64 `json:"series"`
 }
 
-// historyJSON is the history in JSON, as the event history of the stream has it.
+// historyJSON is the JSON of the history, which the stream sends in the event history.
 type historyJSON struct {
 	Names  []string    `json:"names"`
 	Fine   columnsJSON `json:"fine"`
@@ -203,7 +204,7 @@ func (h *history) encode() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// sampleJSON is a sample in JSON, as the event sample of the stream has it.
+// sampleJSON is the JSON of a sample, which the stream sends in the event sample.
 type sampleJSON struct {
 	Ring   string    `json:"ring"` // fine or coarse
 	Time   int64     `json:"time"` // Unix ms

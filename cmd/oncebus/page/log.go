@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// Bounds of the log: how many entries, and how long a detail may be.
+// Limits of the log: how many entries it keeps, and how many bytes of an entry's fields.
 const (
 	entriesMax     = 50
 	detailBytesMax = 1000
 )
 
-// Log keeps the last warnings and errors of a process. Its methods may run concurrently.
+// Log keeps the latest warnings and errors of a process. Its methods may be called concurrently.
 type Log struct {
 	mu      sync.Mutex
 	entries []Entry // the oldest first
 }
 
-// Handler returns a handler that passes every record to next, and keeps those at level WARN
-// or above. Put a handler that redacts secrets in front of it.
+// Handler returns a handler that passes every record to next and keeps the records at level WARN or above. A
+// handler that redacts secrets must come before it.
 func (l *Log) Handler(next slog.Handler) slog.Handler { return &logHandler{log: l, next: next} }
 
-// Entries returns the entries, the newest first.
+// Entries returns the entries, beginning with the newest.
 func (l *Log) Entries() []Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,7 +37,7 @@ func (l *Log) Entries() []Entry {
 	return all
 }
 
-// add adds a line. Equal lines in a row become one entry.
+// add adds a line to the log. Equal lines that follow each other become a single entry with a count.
 func (l *Log) add(at time.Time, level slog.Level, text, detail string) {
 	if len(detail) > detailBytesMax {
 		detail = strings.ToValidUTF8(detail[:detailBytesMax], "") + " ..."
@@ -58,11 +58,12 @@ func (l *Log) add(at time.Time, level slog.Level, text, detail string) {
 	})
 }
 
+// logHandler keeps warnings and errors in a Log, and passes all records on.
 type logHandler struct {
 	log    *Log
 	next   slog.Handler
-	fields string // of WithAttrs, as text
-	prefix string // of WithGroup
+	fields string // the fields of WithAttrs as text
+	prefix string // the groups of WithGroup, each with a dot
 }
 
 // Enabled implements slog.Handler.
@@ -102,7 +103,7 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 	return &logHandler{log: h.log, next: h.next.WithGroup(name), fields: h.fields, prefix: h.prefix + name + "."}
 }
 
-// appendField appends a field as name=value, and the fields of a group one by one.
+// appendField appends a field as name=value. It appends the fields of a group individually.
 func appendField(to *strings.Builder, prefix string, a slog.Attr) {
 	v := a.Value.Resolve()
 	if v.Kind() == slog.KindGroup {
@@ -112,7 +113,7 @@ func appendField(to *strings.Builder, prefix string, a slog.Attr) {
 		return
 	}
 	if a.Key == "instance" && prefix == "" || a.Key == "" {
-		return // the page says whose it is
+		return // the page shows the instance anyway
 	}
 	if to.Len() > 0 {
 		to.WriteByte(' ')

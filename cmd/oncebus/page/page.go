@@ -16,29 +16,28 @@ import (
 )
 
 const (
-	// rateWindow is the time that the rates of a snapshot are about, minuteWindow that of
-	// its commit times.
+	// rateWindow is the time over which a snapshot computes its rates, minuteWindow the time over which it
+	// computes its commit times.
 	rateWindow   = 10 * time.Second
 	minuteWindow = time.Minute
-	// Readings take at most a costShare-th of a core: with many partitions they are rarer
-	// than one in fineStep, down to one in slowStep.
+	// Readings take at most 1/costShare of a core. If the process has many partitions, a reading is expensive,
+	// and the page takes fewer of them than one per fineStep, down to one per slowStep.
 	costShare = 200
 	slowStep  = 5 * time.Second
-	// freshMax is how old the snapshot may be that /snapshot answers with.
+	// freshMax is how old a snapshot may be so that /snapshot responds with it instead of a new one.
 	freshMax = fineStep / 2
 )
 
-// Source is where the figures of a process come from. Role, App and Instance say whose they
-// are.
+// Source tells a Page where to read the figures of a process. Role, App and Instance identify the process.
 type Source struct {
 	Role, Version, App, Instance string
 
 	// Metrics is the registry that /metrics serves.
 	Metrics prometheus.Gatherer
-	// Ready returns nil if the process is ready, else why not.
+	// Ready returns nil if the process is ready, and otherwise why it is not.
 	Ready func() error
-	// States returns the state of each processor; nil in a process without tasks. If there
-	// are several, their metrics have the label process with the instance.
+	// States returns the state of each processor; nil in a process without tasks. If there are several
+	// processors, their metrics have the label process, whose value is the instance.
 	States func() []processor.State
 	Routes []*rules.Route
 	Log    *Log
@@ -48,23 +47,23 @@ type Source struct {
 type Page struct {
 	source Source
 	began  time.Time
-	took   func(since time.Time) time.Duration // measures readings
+	took   func(since time.Time) time.Duration // measures how long a reading took
 
 	mu      sync.Mutex
 	history *history
-	recent  []*reading // for rates: the last rateWindow and one before it
-	minutes []*reading // for commit times, without the rest
-	coarse  *reading   // of the last coarse sample
+	recent  []*reading // for rates: the readings of the last rateWindow, and one before them
+	minutes []*reading // for commit times: readings that have nothing else
+	coarse  *reading   // the reading of the last coarse sample
 	costs   costs
-	latest  []byte // the last snapshot as JSON; nil before the first one
+	latest  []byte // the latest snapshot as JSON; nil if there is none
 
 	streams map[*stream]bool
-	watched chan struct{} // a stream began
-	ended   chan struct{} // closed at the end: streams return
+	watched chan struct{} // gets a value when a stream begins
+	ended   chan struct{} // closed at the end, so that the streams return
 	end     sync.Once
 }
 
-// New returns the page of a process. Run keeps its history.
+// New returns the page of a process. Run has to be called so that the page has a history.
 func New(source Source) *Page {
 	var names []string
 	for _, r := range source.Routes {
@@ -75,8 +74,8 @@ func New(source Source) *Page {
 	}
 }
 
-// Run takes readings until ctx is done: one in fineStep while a stream is open, else one in
-// coarseStep. Then it ends the streams.
+// Run takes readings until ctx is done: one per fineStep while a stream is open, otherwise one per coarseStep.
+// Then it ends the streams.
 func (p *Page) Run(ctx context.Context) {
 	defer p.Close()
 	tick := time.NewTicker(fineStep)
@@ -94,10 +93,10 @@ func (p *Page) Run(ctx context.Context) {
 	}
 }
 
-// Close ends the streams. It may be called more than once.
+// Close ends the streams. It may be called several times.
 func (p *Page) Close() { p.end.Do(func() { close(p.ended) }) }
 
-// tick takes a reading if one is due, or at once.
+// tick takes a reading if the next one is due, or if atOnce is true.
 func (p *Page) tick(now time.Time, atOnce bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +112,7 @@ func (p *Page) tick(now time.Time, atOnce bool) {
 	p.costs.add(p.took(began))
 }
 
-// costs has how long the last readings took.
+// costs has how long the latest readings took.
 type costs [5]time.Duration
 
 func (c *costs) add(took time.Duration) {
@@ -121,13 +120,14 @@ func (c *costs) add(took time.Duration) {
 	c[0] = took
 }
 
-// interval is the time between two readings while somebody watches. It follows from the
-// fastest of the last ones: the others had to wait for a core.
+// interval returns the time between two readings while somebody watches. It depends on the fastest of the
+// latest readings, because the slower ones had to wait for a core.
 func (c *costs) interval() time.Duration {
 	return max(fineStep, min(slowStep, costShare*slices.Min(c[:])))
 }
 
-// take takes a reading, extends the history and sends both to the streams. p.mu is locked.
+// take takes a reading, extends the history by it, and sends the new samples and the snapshot to the streams.
+// The caller holds p.mu.
 func (p *Page) take(at time.Time) {
 	r, err := read(p.source.Metrics, at)
 	if err != nil {
@@ -144,7 +144,7 @@ func (p *Page) take(at time.Time) {
 	p.send(append(frames, frame("snapshot", p.latest)...))
 }
 
-// sample extends the history by a reading, and returns the frames of its samples.
+// sample extends the history by a reading. It returns the frames with the new samples.
 func (p *Page) sample(r *reading) (frames []byte) {
 	extend := func(name string, to *ring, earlier *reading) {
 		if !r.at.After(earlier.at) {
@@ -154,7 +154,7 @@ func (p *Page) sample(r *reading) (frames []byte) {
 		to.add(s)
 		text, err := s.encode(name)
 		if err != nil {
-			panic(err) // finite numbers
+			panic(err) // all numbers are finite
 		}
 		frames = append(frames, frame("sample", text)...)
 	}
@@ -170,7 +170,7 @@ func (p *Page) sample(r *reading) (frames []byte) {
 	return frames
 }
 
-// remember keeps a reading for the rates of later ones.
+// remember keeps a reading, so that later readings can compute rates from it.
 func (p *Page) remember(r *reading) {
 	p.recent = append(p.recent, r)
 	for len(p.recent) > 2 && r.at.Sub(p.recent[1].at) >= rateWindow {
@@ -182,7 +182,8 @@ func (p *Page) remember(r *reading) {
 	}
 }
 
-// Snapshot returns the current snapshot as JSON. It takes a reading unless one is fresh.
+// Snapshot returns the current snapshot as JSON. It takes a new reading unless the latest one is fresh
+// (freshMax).
 func (p *Page) Snapshot() ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

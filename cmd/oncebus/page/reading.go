@@ -12,8 +12,8 @@ import (
 	"oncebus/dedup"
 )
 
-// reading has the metrics at one time from which snapshots and samples are computed.
-// Processes that share a registry differ by the label process; "" without it.
+// reading has the metrics of one moment, from which snapshots and samples are computed. If several processes
+// share the registry, they differ by the label process, which is "" otherwise.
 type reading struct {
 	at         time.Time
 	events     map[string]*counts // by route
@@ -23,7 +23,7 @@ type reading struct {
 	responses  histogram
 	senders    map[[2]string]float64 // duplicates by route and sender
 	hasSenders bool
-	shadows    map[[2]string]float64 // events by route and fate
+	shadows    map[[2]string]float64 // events of shadows by route and fate
 	hasHTTP    bool
 	inFlight   float64
 	brokerUp   *bool
@@ -36,7 +36,7 @@ type reading struct {
 	goroutines float64
 }
 
-// counts has the events by verdict.
+// counts has the number of events by verdict, in the order of dedup.Verdicts.
 type counts [len(dedup.Verdicts)]float64
 
 var verdictIndex = func() map[string]int {
@@ -63,7 +63,7 @@ func (c *counts) total() (all float64) {
 	return all
 }
 
-// duplicates counts the verdicts on duplicates, as the alert OncebusDuplicateRateHigh does.
+// duplicates sums the verdicts that mean a duplicate, as the alert OncebusDuplicateRateHigh does.
 func (c *counts) duplicates() (n float64) {
 	for i, v := range dedup.Verdicts {
 		if v.IsDuplicate() {
@@ -73,7 +73,7 @@ func (c *counts) duplicates() (n float64) {
 	return n
 }
 
-// since subtracts earlier counts; nil for none.
+// since returns the counts since earlier counts; nil stands for none.
 func (c *counts) since(earlier *counts) (d counts) {
 	for i, n := range c {
 		if d[i] = n; earlier != nil {
@@ -83,8 +83,10 @@ func (c *counts) since(earlier *counts) (d counts) {
 	return d
 }
 
+// taskKey identifies a task in the metrics.
 type taskKey struct{ process, topic, partition string }
 
+// taskReading has the metrics of a task; lagRecords and lagSeconds are -1 while they are not known.
 type taskReading struct {
 	lagRecords, lagSeconds, remaining float64
 	stalled                           bool
@@ -110,7 +112,7 @@ func read(from prometheus.Gatherer, at time.Time) (*reading, error) {
 	return r, nil
 }
 
-// takers put the series of a metric into a reading.
+// takers has, by the name of a metric, the function that puts a series of the metric into a reading.
 var takers = map[string]func(*reading, *dto.Metric){
 	"oncebus_events_total": func(r *reading, m *dto.Metric) {
 		route := Label(m, "route")
@@ -171,7 +173,7 @@ var takers = map[string]func(*reading, *dto.Metric){
 	"go_goroutines":                 func(r *reading, m *dto.Metric) { r.goroutines = value(m) },
 }
 
-// task changes the reading of a metric's task.
+// task changes the reading of the task to which a metric belongs.
 func (r *reading) task(m *dto.Metric, change func(*taskReading)) {
 	k := taskKey{Label(m, "process"), Label(m, "topic"), Label(m, "partition")}
 	t := r.tasks[k]
@@ -179,7 +181,7 @@ func (r *reading) task(m *dto.Metric, change func(*taskReading)) {
 	r.tasks[k] = t
 }
 
-// Label returns the value of a label of m, or "".
+// Label returns the value of a label of m; "" if m does not have the label.
 func Label(m *dto.Metric, name string) string {
 	for _, l := range m.GetLabel() {
 		if l.GetName() == name {
@@ -199,7 +201,7 @@ func value(m *dto.Metric) float64 {
 	return m.GetUntyped().GetValue()
 }
 
-// lag sums the lag of the tasks.
+// lag sums up the lag of all tasks.
 func (r *reading) lag() (lag Lag) {
 	for _, t := range r.tasks {
 		if t.lagRecords < 0 {
@@ -212,8 +214,8 @@ func (r *reading) lag() (lag Lag) {
 	return lag
 }
 
-// histogram has the cumulative counts of a histogram's buckets, without that of +Inf, and
-// its count.
+// histogram has the cumulative counts of a histogram's buckets except for +Inf, and the count of all
+// observations.
 type histogram struct {
 	bounds []float64
 	counts []uint64
@@ -232,7 +234,7 @@ func histogramOf(m *dto.Metric) histogram {
 	return out
 }
 
-// plus adds a histogram with the same buckets.
+// plus returns the sum of two histograms with the same buckets.
 func (h histogram) plus(other histogram) histogram {
 	if h.bounds == nil {
 		return other
@@ -244,7 +246,7 @@ func (h histogram) plus(other histogram) histogram {
 	return sum
 }
 
-// since subtracts an earlier histogram of the same series.
+// since returns the observations since an earlier histogram of the same series.
 func (h histogram) since(earlier histogram) histogram {
 	if earlier.bounds == nil {
 		return h
@@ -256,8 +258,8 @@ func (h histogram) since(earlier histogram) histogram {
 	return diff
 }
 
-// quantile estimates the q-quantile as Prometheus's histogram_quantile does: linear within
-// a bucket, and the highest bound for what is above it. It is 0 without observations.
+// quantile estimates the q-quantile as Prometheus's histogram_quantile does: it interpolates linearly within a
+// bucket, and returns the highest bound for a quantile above that bound. Without observations it returns 0.
 func (h histogram) quantile(q float64) float64 {
 	if h.count == 0 || len(h.bounds) == 0 {
 		return 0
@@ -286,7 +288,7 @@ func compareTasks(a, b Task) int {
 		return c
 	}
 	if c := len(partitionA) - len(partitionB); c != 0 {
-		return c // numbers without leading zeros
+		return c // the numbers have no leading zeros, so the shorter one is less
 	}
 	if c := strings.Compare(partitionA, partitionB); c != 0 {
 		return c
@@ -294,7 +296,7 @@ func compareTasks(a, b Task) int {
 	return strings.Compare(a.Process, b.Process)
 }
 
-// splitTask splits a task's name into topic and partition.
+// splitTask splits the name of a task into topic and partition.
 func splitTask(task string) (topic, partition string) {
 	i := strings.LastIndexByte(task, '/')
 	if i < 0 {

@@ -6,9 +6,9 @@ import (
 	"oncebus/processor/app"
 )
 
-// Snapshot is what a process knows about itself at one time. Its JSON names are an
-// interface: 'oncebus top -o json', /snapshot and the page have them. Rates are those of
-// the last rateWindow, or since the reading before it.
+// Snapshot is what a process knows about itself at one moment. Its JSON names are an interface: 'oncebus top -o
+// json', /snapshot and the page use them. Rates are about the last rateWindow, or about the time since the
+// previous reading.
 type Snapshot struct {
 	Time     time.Time `json:"time"`
 	Role     string    `json:"role"` // RoleRun, RoleIngress or RoleDemo
@@ -17,8 +17,9 @@ type Snapshot struct {
 	Instance string    `json:"instance"`
 	Started  time.Time `json:"started"`
 	Ready    bool      `json:"ready"`
-	Reason   string    `json:"reason,omitempty"` // why it is not ready
-	// BrokerUp is absent in a process without tasks, whose Reason says it.
+	Reason   string    `json:"reason,omitempty"` // why the process is not ready
+	// BrokerUp is absent in a process without tasks; the Reason of such a process tells whether the broker
+	// responds.
 	BrokerUp *bool `json:"broker_up,omitempty"`
 
 	Events Events  `json:"events"`
@@ -28,19 +29,19 @@ type Snapshot struct {
 	Inputs *Inputs `json:"inputs,omitempty"`
 	// Hold is the hold in force; absent without one.
 	Hold *Hold `json:"hold,omitempty"`
-	// TimeHeld are the namespaces whose stream time an input keeps back, as /state has them.
+	// TimeHeld are the namespaces whose stream time an input keeps back, as in /state.
 	TimeHeld []app.HeldTime `json:"time_held,omitempty"`
 	Tasks    []Task         `json:"tasks"`
 	Commits  []Commit       `json:"commits"`
 	Disk     *Disk          `json:"disk,omitempty"`
 	HTTP     *HTTP          `json:"http,omitempty"`
-	// Senders are those with the most duplicates, first the one with most, and "other" for
-	// the rest of each route; absent if no route says what identifies a sender.
+	// Senders are the senders with the most duplicates, beginning with the highest number, and "other" for all
+	// further senders of a route. It is absent if no route tells how to identify a sender.
 	Senders []Sender `json:"senders,omitempty"`
-	// Shadows compares each key rule on trial with the one in force; absent without any.
+	// Shadows compares each key rule on trial with the rule in force; absent if no rule is on trial.
 	Shadows []Shadow `json:"shadows,omitempty"`
 	Process Process  `json:"process"`
-	// Log has the last warnings and errors, the newest first.
+	// Log has the latest warnings and errors, beginning with the newest.
 	Log []Entry `json:"log"`
 }
 
@@ -55,12 +56,12 @@ const (
 type Events struct {
 	Total     float64 `json:"total"`
 	PerSecond float64 `json:"per_second"`
-	// Duplicates counts those that were answered or dropped as duplicates: the verdicts
-	// duplicate, in_progress and replayed. DuplicateShare is that of the last rateWindow, or
-	// of all events if none came in it.
+	// Duplicates counts the events that were answered or dropped as duplicates: the verdicts duplicate,
+	// in_progress and replayed. DuplicateShare is their share of the events in the last rateWindow, or of all
+	// events if none came in that time.
 	Duplicates     float64   `json:"duplicates"`
 	DuplicateShare float64   `json:"duplicate_share"`
-	Verdicts       []Verdict `json:"verdicts"` // that occurred, in the order of dedup.Verdicts
+	Verdicts       []Verdict `json:"verdicts"` // the verdicts that have occurred, in the order of dedup.Verdicts
 }
 
 // Verdict counts the events with one verdict.
@@ -70,7 +71,7 @@ type Verdict struct {
 	PerSecond float64 `json:"per_second"`
 }
 
-// Route is one route in force with its events.
+// Route is a route in force with the numbers of its events.
 type Route struct {
 	Name       string   `json:"name"`
 	Namespace  string   `json:"namespace"`
@@ -84,16 +85,16 @@ type Route struct {
 	Events     Events   `json:"events"`
 }
 
-// Lag sums the lag of the tasks. Records is that of the tasks that know it, Seconds is the
-// longest. Unknown counts the tasks that have not read their partition's end.
+// Lag sums up the lag of the tasks. Records is the sum over the tasks that know their lag; Seconds is the
+// longest lag. Unknown is the number of tasks that have not read the end offset of their partition yet.
 type Lag struct {
 	Records float64 `json:"records"`
 	Seconds float64 `json:"seconds"`
 	Unknown int     `json:"unknown"`
 }
 
-// Inputs sums the records that wait in the inputs which the process routes, also in a hold.
-// Unknown counts the partitions of which the number is not known.
+// Inputs sums up the records that wait in the inputs that the process routes, also during a hold. Unknown is
+// the number of partitions whose waiting records are not known.
 type Inputs struct {
 	Records float64 `json:"records"`
 	Unknown int     `json:"unknown"`
@@ -103,35 +104,36 @@ type Inputs struct {
 type Hold struct {
 	Reason string    `json:"reason"`
 	By     string    `json:"by,omitempty"`
-	Since  time.Time `json:"since"` // of its row, in broker time
+	Since  time.Time `json:"since"` // the timestamp of the hold's row, in broker time
 }
 
-// Task is one task of the process.
+// Task is a task that the process owns.
 type Task struct {
 	Task       string    `json:"task"`
-	Process    string    `json:"process"` // the instance that owns it
+	Process    string    `json:"process"` // the instance that owns the task
 	Worker     string    `json:"worker"`
 	State      string    `json:"state"`
-	Reason     string    `json:"reason,omitempty"` // why it makes no progress
+	Reason     string    `json:"reason,omitempty"` // why the task makes no progress
 	Since      time.Time `json:"since"`
 	LagRecords float64   `json:"lag_records"` // -1 while not known
 	LagSeconds float64   `json:"lag_seconds"` // -1 while not known
 	Keys       uint64    `json:"keys"`
 	DiskBytes  uint64    `json:"disk_bytes"`
-	Restore    *Restore  `json:"restore,omitempty"` // while it restores
+	Restore    *Restore  `json:"restore,omitempty"` // only while the task restores
 }
 
-// Restore is how far the restore of a task is.
+// Restore tells how far the restore of a task has come.
 type Restore struct {
 	RemainingRecords float64 `json:"remaining_records"`
 	PerSecond        float64 `json:"per_second"`
-	// ETASeconds is when the restore ends at this rate; absent while it reads nothing.
+	// ETASeconds is the time in seconds until the restore ends at this rate; absent while the restore reads
+	// nothing.
 	ETASeconds *float64 `json:"eta_seconds,omitempty"`
-	Stalled    bool     `json:"stalled"` // it has read nothing for a minute
+	Stalled    bool     `json:"stalled"` // the restore has read nothing for a minute
 }
 
-// Commit has the commit times of one stage in the last minute, in seconds; those since the
-// start if it had none. P50 and P99 are interpolated in the buckets of
+// Commit has the commit times of a stage in the last minute, in seconds. If the stage had no commit in that
+// minute, the times are those since the start. P50 and P99 are interpolated within the buckets of
 // oncebus_commit_seconds.
 type Commit struct {
 	Stage     string  `json:"stage"`
@@ -141,11 +143,11 @@ type Commit struct {
 	P99       float64 `json:"p99_seconds"`
 }
 
-// Disk is the local state of the process.
+// Disk tells how much local state the process has on its disk.
 type Disk struct {
 	StateBytes float64 `json:"state_bytes"`
 	FreeBytes  float64 `json:"free_bytes"`
-	Paused     bool    `json:"paused"` // tasks wait for space
+	Paused     bool    `json:"paused"` // tasks wait for disk space
 }
 
 // HTTP has the requests of the ingress.
@@ -165,7 +167,7 @@ type Code struct {
 	PerSecond float64 `json:"per_second"`
 }
 
-// Shadow counts the events of a shadow's route in the tasks of this process, see
+// Shadow counts the events of a route with a key rule on trial, in the tasks of this process. See
 // dedup.ShadowFate.
 type Shadow struct {
 	Route     string  `json:"route"`
@@ -184,7 +186,7 @@ type Sender struct {
 	PerSecond  float64 `json:"per_second"`
 }
 
-// Process has what the process uses.
+// Process tells how many resources the process uses.
 type Process struct {
 	CPU           float64 `json:"cpu"` // cores
 	ResidentBytes float64 `json:"resident_bytes"`
@@ -193,11 +195,11 @@ type Process struct {
 
 // Entry is a line of the log at level WARN or ERROR.
 type Entry struct {
-	Time   time.Time `json:"time"` // of the last one
+	Time   time.Time `json:"time"` // of the last of the equal lines
 	Level  string    `json:"level"`
 	Text   string    `json:"text"`
-	Detail string    `json:"detail,omitempty"` // its fields
-	Count  int       `json:"count"`            // equal lines in a row
-	Advice string    `json:"advice,omitempty"` // what to do
-	Page   string    `json:"page,omitempty"`   // the section that says more, as FILE.md#section
+	Detail string    `json:"detail,omitempty"` // the fields of the line
+	Count  int       `json:"count"`            // how many equal lines followed each other
+	Advice string    `json:"advice,omitempty"` // what an operator can do
+	Page   string    `json:"page,omitempty"`   // the section that tells more, as FILE.md#section
 }

@@ -8,24 +8,24 @@ import (
 )
 
 const (
-	// streamsMax is how many streams a process serves at the same time.
+	// streamsMax is how many streams a process serves at most at the same time.
 	streamsMax = 32
-	// writeTimeout is how long a write to a stream may take.
+	// writeTimeout is how long a single write to a stream may take.
 	writeTimeout = 10 * time.Second
-	// framesMax is how many frames wait for a slow reader. It misses the others, also
-	// samples of the history; it gets the whole history at its next connection.
+	// framesMax is how many frames may wait for a slow reader. The reader misses further frames, including
+	// samples of the history; it gets the whole history when it connects again.
 	framesMax = 16
 )
 
 // stream is one reader of server-sent events.
 type stream struct{ frames chan []byte }
 
-// frame is one server-sent event. data has no line break, as JSON.
+// frame returns a server-sent event. data must not contain a line break; JSON does not.
 func frame(event string, data []byte) []byte {
 	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event, data)
 }
 
-// send passes frames to every stream that is not too slow. p.mu is locked.
+// send passes frames to every stream that is not too slow. The caller holds p.mu.
 func (p *Page) send(frames []byte) {
 	for s := range p.streams {
 		select {
@@ -35,7 +35,7 @@ func (p *Page) send(frames []byte) {
 	}
 }
 
-// join adds a stream, whose first frame is the history. It returns nil if there are too many.
+// join adds a stream and sends the history as its first frame. It returns nil if there are too many streams.
 func (p *Page) join() *stream {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,7 +44,7 @@ func (p *Page) join() *stream {
 	}
 	text, err := p.history.encode()
 	if err != nil {
-		panic(err) // finite numbers
+		panic(err) // all numbers are finite
 	}
 	s := &stream{frames: make(chan []byte, framesMax)}
 	s.frames <- frame("history", text)
@@ -62,8 +62,8 @@ func (p *Page) leave(s *stream) {
 	delete(p.streams, s)
 }
 
-// serveStream sends the history, and then a snapshot and samples at each reading, until the
-// reader leaves or the process stops.
+// serveStream sends the history, and after each reading the new samples and a snapshot, until the reader leaves
+// or the process stops.
 func (p *Page) serveStream(w http.ResponseWriter, r *http.Request) {
 	s := p.join()
 	if s == nil {
@@ -74,9 +74,9 @@ func (p *Page) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer p.leave(s)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Accel-Buffering", "no") // of a proxy
+	w.Header().Set("X-Accel-Buffering", "no") // tells a proxy not to buffer the stream
 	out := http.NewResponseController(w)
-	if out.SetReadDeadline(time.Time{}) != nil { // else the server's read timeout ends the stream
+	if out.SetReadDeadline(time.Time{}) != nil { // the server's read timeout would end the stream
 		return
 	}
 	for {

@@ -13,11 +13,11 @@ import (
 	"oncebus/processor/registry"
 )
 
-// Load reads and validates settings and routes, for a command. routesFile, unless empty,
-// replaces ONCEBUS_ROUTES. The error joins every mistake in both.
+// Load reads and validates the settings and the routes for a command. If routesFile is not empty, it replaces
+// ONCEBUS_ROUTES. The error joins every mistake in both.
 func Load(environ []string, routesFile string) (Settings, *rules.Routes, error) {
 	s, routes, err := load(environ, routesFile)
-	if schemas, broken := registry.New(s.Processor.Schema, slog.New(slog.DiscardHandler)); broken == nil { // else the settings are a mistake
+	if schemas, broken := registry.New(s.Processor.Schema, slog.New(slog.DiscardHandler)); broken == nil { // otherwise a mistake in the settings, which err has
 		s.Processor.Config = s.Processor.WithSchemas(schemas)
 	}
 	return s, routes, err
@@ -39,8 +39,8 @@ func load(environ []string, routesFile string) (Settings, *rules.Routes, error) 
 
 var errNoIngress = errors.New("no route has an http part, want one for the ingress to accept events")
 
-// LoadRun is Load for 'oncebus run', whose processor makes its schemas itself. If the ingress has an address, it also
-// validates settings and routes for the ingress.
+// LoadRun does what Load does, for 'oncebus run', whose processor itself makes the client of its schemas. If
+// the ingress has an address, LoadRun also validates the settings and routes of the ingress.
 func LoadRun(environ []string) (Settings, *rules.Routes, error) {
 	s, routes, err := load(environ, "")
 	if s.Ingress.Addr == "" {
@@ -49,8 +49,8 @@ func LoadRun(environ []string) (Settings, *rules.Routes, error) {
 	return s, routes, errors.Join(err, s.validateIngress(routes))
 }
 
-// LoadIngress is Load for 'oncebus ingress', which needs the ingress' address and
-// routes with an http part.
+// LoadIngress does what Load does, for 'oncebus ingress', which needs the address of the ingress and routes
+// with an http part.
 func LoadIngress(environ []string) (Settings, *rules.Routes, error) {
 	s, routes, err := Load(environ, "")
 	if s.Ingress.Addr == "" {
@@ -59,8 +59,8 @@ func LoadIngress(environ []string) (Settings, *rules.Routes, error) {
 	return s, routes, errors.Join(err, s.validateIngress(routes))
 }
 
-// validateIngress returns the mistakes in settings and routes for an ingress, or nil
-// if routes is nil because the file could not be read.
+// validateIngress returns the mistakes in the settings and routes of an ingress. It returns nil if routes is
+// nil, because the routes file could not be read.
 func (s Settings) validateIngress(routes *rules.Routes) error {
 	if routes == nil {
 		return nil

@@ -13,11 +13,11 @@ import (
 	"oncebus/processor/security"
 )
 
-// ingressSecretPrefix begins the settings of the ingress secrets; the name that the
-// routes file gives the secret follows it.
+// ingressSecretPrefix begins the settings with the secrets of the ingress. After it comes the name that the
+// routes file gives to the secret.
 const ingressSecretPrefix = Prefix + "INGRESS_SECRET_"
 
-// ingressSecretTable lists the settings of one secret NAME.
+// ingressSecretTable lists the settings of a secret with the name NAME.
 func ingressSecretTable() []Setting {
 	group := groups[reflect.TypeFor[ingress.Config]()]
 	return []Setting{
@@ -28,7 +28,7 @@ func ingressSecretTable() []Setting {
 	}
 }
 
-// ingressSecrets reads the settings of the ingress secrets.
+// ingressSecrets reads the settings with the secrets of the ingress.
 func ingressSecrets(variables map[string]string) (ingress.Secrets, error) {
 	secrets := ingress.Secrets{}
 	var mistakes []error
@@ -41,7 +41,7 @@ func ingressSecrets(variables map[string]string) (ingress.Secrets, error) {
 		name, file := strings.CutSuffix(name, "_FILE")
 		source := secrets[name]
 		switch {
-		case file && source.Value != "": // the names are sorted, so the value comes first
+		case file && source.Value != "": // the names are sorted, so NAME comes before NAME_FILE
 			mistakes = append(mistakes, fmt.Errorf("%s: %s is also set, want only one of them", variable, ingressSecretPrefix+name))
 		case file:
 			source.Path = value
@@ -57,7 +57,7 @@ func ingressSecrets(variables map[string]string) (ingress.Secrets, error) {
 	return secrets, errors.Join(mistakes...)
 }
 
-// knownSecrets returns the settings of the secrets that the routes name.
+// knownSecrets returns the settings of all secrets that the routes name.
 func knownSecrets(routes *rules.Routes) map[string]bool {
 	known := map[string]bool{}
 	for _, r := range routes.Routes {
@@ -76,8 +76,9 @@ func knownSecrets(routes *rules.Routes) map[string]bool {
 	return known
 }
 
-// loadSecretFiles sets NAME in variables to the secret in the file that NAME_FILE names, for every
-// secret, and returns the paths by NAME. The secret in a variable is what one in a file is.
+// loadSecretFiles sets the variable NAME to the content of the file that NAME_FILE names, for every secret, and
+// returns the paths of these files by NAME. It treats the value of a variable and the content of a file in the
+// same way.
 func loadSecretFiles(table []Setting, variables map[string]string) (paths map[string]string, mistakes []error) {
 	paths = map[string]string{}
 	for _, s := range table {

@@ -19,40 +19,39 @@ import (
 	"oncebus/processor/tracing"
 )
 
-// Settings are the settings of a process. Their tags are the only source of name,
-// default and meaning.
+// Settings has the settings of a process. The struct tags are the only source of a setting's name, default and
+// meaning.
 type Settings struct {
 	// Routes is the path of the routes file.
 	Routes string `env:"ROUTES" envDefault:"routes.yaml" help:"path of the routes file"`
-	// AdminAddr is the address of the admin server; with port 0 the server takes a
-	// free port and logs it.
+	// AdminAddr is the address of the admin server as host:port. With port 0 the server chooses a free port and
+	// logs it.
 	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8080" help:"address of /metrics, /healthz, /readyz and /state, and of the live page, as host:port"`
-	// Admin says who may read there.
+	// Admin tells who may read at AdminAddr.
 	Admin access.Config `envPrefix:"ADMIN_"`
-	// LogLevel is the lowest level that is logged.
+	// LogLevel is the lowest level of the lines that are logged.
 	LogLevel slog.Level `env:"LOG_LEVEL" envDefault:"info" help:"lowest level that is logged: debug, info, warn or error"`
 	// LogFormat is cli.LogText or cli.LogJSON.
 	LogFormat string `env:"LOG_FORMAT" envDefault:"text" help:"format of the log: text or json"`
 
-	// SpansEndpoint is the URL for spans, from the variables of OpenTelemetry; "" for no spans.
+	// SpansEndpoint is the URL to which spans are sent. It comes from the variables of OpenTelemetry; "" means
+	// no spans.
 	SpansEndpoint string
 
 	Processor processor.Config
 
-	// Ingress is unused without an address.
+	// Ingress is unused if Ingress.Addr is "".
 	Ingress ingress.Config `envPrefix:"INGRESS_"`
 }
 
-// Parse reads the settings from environ. The error joins one error for each
-// setting that cannot be parsed; such a setting has its default, so that Validate
-// can check the others.
+// Parse reads the settings from environ. The error joins an error for each setting that cannot be parsed. Such
+// a setting has its default value, so that Validate can check the other settings.
 func Parse(environ []string) (Settings, error) {
 	variables := env.ToMap(environ)
 	rows := table()
 	paths, mistakes := loadSecretFiles(rows, variables)
 	for _, row := range rows {
-		// One variable at a time: the parser's errors name a struct field, not
-		// the variable.
+		// We parse each variable alone, because the parser's errors name a struct field and not the variable.
 		value := variables[row.Name]
 		if _, err := parseVariables(map[string]string{row.Name: value}); err != nil {
 			mistakes = append(mistakes, fmt.Errorf("%s: %q is not a %s", row.Name, value, kindName(row.kind)))
@@ -61,7 +60,7 @@ func Parse(environ []string) (Settings, error) {
 	}
 	s, err := parseVariables(variables)
 	if err != nil {
-		return s, fmt.Errorf("parse settings: %w", err) // a struct tag is wrong
+		return s, fmt.Errorf("parse settings: %w", err) // only a wrong struct tag can cause this
 	}
 	secrets, err := ingressSecrets(variables)
 	if err != nil {
@@ -86,12 +85,12 @@ func Parse(environ []string) (Settings, error) {
 	return s, errors.Join(mistakes...)
 }
 
-// parseVariables reads the settings from variables by name.
+// parseVariables reads the settings from variables, which are by name.
 func parseVariables(variables map[string]string) (Settings, error) {
 	return env.ParseAsWithOptions[Settings](env.Options{Prefix: Prefix, Environment: variables})
 }
 
-// kindName describes the values of a setting of type t.
+// kindName describes the values that a setting of type t can have.
 func kindName(t reflect.Type) string {
 	switch {
 	case t.String() == "time.Duration":
@@ -101,10 +100,10 @@ func kindName(t reflect.Type) string {
 	case t.Kind() == reflect.Bool:
 		return "boolean (true or false)"
 	}
-	return fmt.Sprintf("whole number of %d bits", min(t.Bits(), 32)) // env parses an int as 32 bits
+	return fmt.Sprintf("whole number of %d bits", min(t.Bits(), 32)) // the parser reads an int as 32 bits
 }
 
-// Validate returns all mistakes in the settings, joined.
+// Validate returns all mistakes in the settings, joined by errors.Join.
 func (s Settings) Validate() error {
 	var errs []error
 	if s.Routes == "" {
@@ -116,8 +115,7 @@ func (s Settings) Validate() error {
 	return errors.Join(append(errs, checkAddr(s.AdminAddr), s.Admin.Validate(), s.Processor.Validate(), s.Ingress.Validate())...)
 }
 
-// Attrs returns the settings as log attributes. A secret shows only whether it is
-// set.
+// Attrs returns the settings as log attributes. For a secret the attribute shows only whether it is set.
 func (s Settings) Attrs() []slog.Attr {
 	v := reflect.ValueOf(s)
 	var attrs []slog.Attr
@@ -128,7 +126,7 @@ func (s Settings) Attrs() []slog.Attr {
 	return attrs
 }
 
-// checkAddr reports an admin address that is not host:port.
+// checkAddr returns an error if the admin address is not host:port.
 func checkAddr(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {

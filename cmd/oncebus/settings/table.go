@@ -26,23 +26,22 @@ const Prefix = "ONCEBUS_"
 
 // Setting describes one environment variable.
 type Setting struct {
-	Name    string // with Prefix
-	Default string // as text; "" without a default
+	Name    string // includes Prefix
+	Default string // as text; "" if there is no default
 	Meaning string
-	Group   string // heading in the help and on the page, such as TLS
-	// Secret: the log never shows the value, and the variable Name_FILE may name a
-	// file with it.
+	Group   string // heading in the help and on the page of settings, such as TLS
+	// Secret: the log never shows the value, and the variable Name_FILE may name a file that contains it.
 	Secret bool
 
 	kind  reflect.Type
-	index []int // of the value in Settings, for reflect.Value.FieldByIndex
-	// path is the index of a secret's SecretPath; nil if the file is only read at
-	// the start.
+	index []int // index of the field in Settings, for reflect.Value.FieldByIndex
+	// path is the index of the SecretPath that belongs to a secret; nil if the process reads the file only at
+	// its start.
 	path []int
 }
 
-// groups names the structs whose settings are a separate group. The settings of
-// another struct belong to the group of the enclosing struct.
+// groups has the structs whose settings form a group of their own. The settings of any other struct belong to
+// the group of the enclosing struct.
 var groups = map[reflect.Type]string{
 	reflect.TypeFor[Settings]():         "Process",
 	reflect.TypeFor[access.Config]():    "Admin server",
@@ -56,8 +55,8 @@ var groups = map[reflect.Type]string{
 	reflect.TypeFor[ingress.Config]():   "Ingress",
 }
 
-// All lists every setting, in the order of the structs. Those of the ingress
-// secrets come last, with NAME for the name that the routes file gives a secret.
+// All lists every setting in the order of the structs. The settings with the ingress's secrets come last; NAME
+// stands for the name that the routes file gives to a secret.
 func All() []Setting { return append(table(), ingressSecretTable()...) }
 
 // table lists the settings that are fields of Settings.
@@ -91,7 +90,7 @@ func table() []Setting {
 	return all
 }
 
-// Print writes every setting for a person at a terminal, one a line.
+// Print prints every setting on a line, for a person at a terminal.
 func Print(w io.Writer) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, s := range All() {
@@ -109,9 +108,9 @@ func Print(w io.Writer) {
 
 var kubernetesVariable = regexp.MustCompile(`^ONCEBUS_(INGRESS_)?(SERVICE_|PORT)`)
 
-// Unknown lists variables that look like misspelled settings, and secrets of the
-// ingress that no route names. It leaves out the variables that Kubernetes adds to
-// every pod of a namespace with a service named oncebus or oncebus-ingress.
+// Unknown lists the variables that look like misspelled settings, and the secrets of the ingress that no route
+// names. It leaves out the variables that Kubernetes adds to every pod of a namespace that has a service with
+// the name oncebus or oncebus-ingress.
 func Unknown(environ []string, routes *rules.Routes) []string {
 	known := knownSecrets(routes)
 	for _, s := range table() {
@@ -128,7 +127,7 @@ func Unknown(environ []string, routes *rules.Routes) []string {
 	return unknown
 }
 
-// Nearest returns the setting that a misspelled variable most likely means; "" for none.
+// Nearest returns the setting that a misspelled variable most likely means; "" if there is none.
 func Nearest(variable string) string {
 	var names []string
 	for _, s := range table() {

@@ -14,7 +14,7 @@ import (
 	"oncebus/processor/security"
 )
 
-// addressDefault is that of ONCEBUS_ADMIN_ADDR.
+// addressDefault is the default of ONCEBUS_ADMIN_ADDR.
 const addressDefault = "127.0.0.1:8080"
 
 // options are the flags of 'oncebus top'.
@@ -97,7 +97,7 @@ func parseOrder(name string) (order, error) {
 	return 0, fmt.Errorf("--sort %q is unknown, want %s", name, strings.Join(orderNames(), ", "))
 }
 
-// feeds returns one feed for each address.
+// feeds returns a feed for each address.
 func (o *options) feeds(environ []string) ([]*feed, error) {
 	variable := func(name string) string {
 		for _, v := range environ {
@@ -146,8 +146,8 @@ func firstOf(a, b string) string {
 	return b
 }
 
-// parseAddress completes an address to http://host:port. A host that means every address of
-// the machine becomes the loopback address.
+// parseAddress completes an address to http://host:port. If the host means every address of the machine, such
+// as 0.0.0.0, it becomes the loopback address.
 func parseAddress(text string) (string, error) {
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -162,7 +162,7 @@ func parseAddress(text string) (string, error) {
 	return strings.TrimRight(u.Scheme+"://"+u.Host+u.Path, "/"), nil
 }
 
-// print prints one snapshot of each process: as text, or as the process sends it, one a line.
+// print prints one snapshot of each process: as text, or as a line of JSON exactly as the process sends it.
 func (o *options) print(ctx context.Context, feeds []*feed, by order, p cli.Process) error {
 	const wide = 1 << 16 // no line is cut
 	for i, f := range feeds {

@@ -1,23 +1,23 @@
-// Package top is 'oncebus top': the figures of the live page in a terminal, or once as text
-// or JSON.
+// Package top is 'oncebus top': it shows the figures of the live page in a terminal, or prints them once as
+// text or JSON.
 //
-// It owns the reader of the page's stream and snapshot (feed), the layout of a snapshot as
-// lines of text (layout), and the screen (screen).
+// It owns the reader of the page's stream and snapshot (feed), the layout of a snapshot as lines of text
+// (layout), and the screen (screen).
 //
-// It may import page for the names of the figures, cli, processor/security for TLS files, and
-// bubbletea, which draws the screen and reads keys. It alone imports bubbletea.
+// It may import page for the names of the figures, cli, processor/security for TLS files, and bubbletea, which
+// draws the screen and reads keys. No other package imports bubbletea.
 //
 // # Invariants
 //
-//   - The layout is a pure function of snapshot, size and choices. It fits the size: no line
-//     is wider and none is added.
-//   - Figures are those of the snapshot; nothing is computed from two of them.
-//   - It writes nothing to the process that it shows.
-//   - The screen is given back as it was, also after an error.
+//   - The layout is a pure function of the snapshot, the size and the user's choices. No line is wider than the
+//     screen, and there are no more lines than the screen has.
+//   - All figures are taken from the snapshot; nothing is computed from two snapshots.
+//   - top only reads from the process that it shows.
+//   - The terminal is restored to its former state at the end, also after an error.
 //
 // # What looks wrong
 //
-//   - A terminal gets the stream, all else one snapshot: a script that reads a pipe wants one
-//     answer.
-//   - A process that is gone keeps its last figures on the screen, under a line that says so.
+//   - On a terminal, top reads the stream; otherwise it reads one snapshot, because a script that reads from a pipe
+//     wants one answer.
+//   - The last figures of a process that is gone stay on the screen, below a line that says so.
 package top

@@ -17,15 +17,16 @@ import (
 )
 
 const (
-	// waitMin and waitMax bound the time between two attempts to connect.
+	// waitMin and waitMax bound the time between two attempts to connect to a process.
 	waitMin, waitMax = 500 * time.Millisecond, 4 * time.Second
-	// quietMax is how long a stream may send nothing. Readings are at most 10 s apart.
+	// quietMax is how long a stream may send nothing before it counts as broken. Readings are at most 10 s
+	// apart.
 	quietMax = 15 * time.Second
-	// snapshotMax is how long one snapshot may take.
+	// snapshotMax is how long the request for one snapshot may take.
 	snapshotMax = 10 * time.Second
-	// eventBytesMax bounds an event of the stream.
+	// eventBytesMax is the largest event of the stream, in bytes.
 	eventBytesMax = 16 << 20
-	// problemBytesMax bounds how much of a refusal is shown.
+	// problemBytesMax is how many bytes of a refusal's text are shown.
 	problemBytesMax = 500
 )
 
@@ -33,11 +34,11 @@ const (
 type feed struct {
 	address string // such as http://127.0.0.1:8080
 	client  *http.Client
-	token   func() (string, error) // "" without one
+	token   func() (string, error) // returns "" if there is no token
 }
 
-// newClient returns the client of all feeds. TLS uses the authorities of the system unless
-// there is a file, and a client certificate if there is one.
+// newClient returns the HTTP client of all feeds. TLS uses the authorities of the system unless the user names
+// a file, and the client certificate if the user names one.
 func newClient(ca, cert, key string) (*http.Client, error) {
 	files, err := security.LoadCertificates(security.File{Variable: "--cert-file", Path: cert}, security.File{Variable: "--key-file", Path: key}, security.File{Variable: "--ca-file", Path: ca})
 	if err != nil {
@@ -50,7 +51,7 @@ func newClient(ca, cert, key string) (*http.Client, error) {
 	return &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true}}, nil
 }
 
-// get requests a path. The error of a refusal has the process's own words.
+// get requests a path. If the process refuses the request, the error quotes what the process responded.
 func (f *feed) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.address+path, http.NoBody)
 	if err != nil {
@@ -81,7 +82,7 @@ func (f *feed) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("%s%s: %s: %s", f.address, path, resp.Status, bytes.TrimSpace(text))
 }
 
-// once reads one snapshot, as the process sends it and decoded.
+// once reads one snapshot. It returns the text that the process sent, and the snapshot decoded from it.
 func (f *feed) once(ctx context.Context) (text []byte, s *page.Snapshot, err error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotMax)
 	defer cancel()
@@ -100,8 +101,8 @@ func (f *feed) once(ctx context.Context) (text []byte, s *page.Snapshot, err err
 	return bytes.TrimSpace(text), s, nil
 }
 
-// follow passes each snapshot to shown and each error to lost, and connects again, until ctx
-// is done.
+// follow passes each snapshot to shown and each error to lost. After an error it connects again, until ctx is
+// done.
 func (f *feed) follow(ctx context.Context, shown func(*page.Snapshot), lost func(error)) {
 	for wait := waitMin; ctx.Err() == nil; wait = min(2*wait, waitMax) {
 		err := f.stream(ctx, func(s *page.Snapshot) {
@@ -121,7 +122,7 @@ func (f *feed) follow(ctx context.Context, shown func(*page.Snapshot), lost func
 	}
 }
 
-// stream reads one stream to its end.
+// stream reads a single stream to its end.
 func (f *feed) stream(ctx context.Context, shown func(*page.Snapshot)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -10,8 +10,8 @@ import (
 	"oncebus/cmd/oncebus/page"
 )
 
-// paint is a style of a piece of text. The terminal drops colours that it does not have, and
-// those of NO_COLOR.
+// paint is a terminal style of a piece of text. The terminal library drops colours that the terminal does not
+// have, and all colours if NO_COLOR is set.
 type paint string
 
 const (
@@ -24,16 +24,16 @@ const (
 	unpaint       = "\x1b[0m"
 )
 
-// piece is a text with a style.
+// piece is a text that has one style.
 type piece struct {
 	text string
 	paint
 }
 
-// line is a line of pieces.
+// line is a line of text made of pieces.
 type line []piece
 
-// write returns the line cut to a width, with styles or without.
+// write returns the line cut to a width. colours tells whether it includes styles.
 func (l line) write(width int, colours bool) string {
 	var out strings.Builder
 	for _, p := range l {
@@ -50,7 +50,7 @@ func (l line) write(width int, colours bool) string {
 	return strings.TrimRight(out.String(), " ")
 }
 
-// fit cuts a text to a width. A cut text ends in a tilde.
+// fit cuts a text to a width. If it had to cut, the text ends in a tilde.
 func fit(text string, width int) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' {
@@ -65,7 +65,7 @@ func fit(text string, width int) string {
 	return string(runes[:max(0, width-1)]) + "~"
 }
 
-// pad fills a text to a width, on the left of numbers.
+// pad fills a text with spaces to a width: on the left for numbers, on the right for other texts.
 func pad(text string, width int, number bool) string {
 	text = fit(text, width)
 	space := strings.Repeat(" ", width-utf8.RuneCountInString(text))
@@ -79,12 +79,11 @@ func pad(text string, width int, number bool) string {
 type column struct {
 	title  string
 	number bool
-	most   int // widest; 0 for no bound
+	most   int // largest width; 0 for no bound
 	cell   func(row int) piece
 }
 
-// table lays out rows in columns. Columns that do not fit into the width are left out, the
-// last ones first.
+// table lays out rows in columns. If the columns do not fit into the width, the last ones are left out.
 func table(columns []column, rows []int, width int) []line {
 	head, body := line{}, make([]line, len(rows))
 	for i, c := range columns {
@@ -111,11 +110,11 @@ func table(columns []column, rows []int, width int) []line {
 	return append([]line{head}, body...)
 }
 
-// order is how the tasks are sorted.
+// order is how the tasks are sorted on the screen.
 type order int
 
 const (
-	byState order = iota // those that do not run first
+	byState order = iota // tasks that do not run come first
 	byLag
 	byKeys
 	byName
@@ -124,7 +123,8 @@ const (
 
 func (o order) String() string { return [...]string{"state", "lag", "keys", "name"}[o] }
 
-// sorted returns the indices of tasks in an order. Equal ones keep that of the snapshot.
+// sorted returns the indices of the tasks in this order. Tasks that are equal in it keep the order of the
+// snapshot.
 func (o order) sorted(tasks []page.Task) []int {
 	rows := make([]int, len(tasks))
 	for i := range rows {
@@ -153,7 +153,7 @@ func running(t *page.Task) int {
 	return 0
 }
 
-// summary has the lines above the tables.
+// summary returns the lines above the tables.
 func summary(s *page.Snapshot) []line {
 	state := piece{"ready", good}
 	switch {
@@ -193,7 +193,8 @@ func summary(s *page.Snapshot) []line {
 	return append(lines, last)
 }
 
-// lagLine has what waits in the tasks, and before them in the inputs.
+// lagLine returns the line that tells how many records wait in the tasks, and how many before them in the
+// inputs.
 func lagLine(s *page.Snapshot) line {
 	l := line{{"lag     ", faint}, {count(s.Lag.Records) + " records", bold}, {"  oldest waits " + duration(s.Lag.Seconds), plain}}
 	if s.Inputs == nil {
@@ -206,7 +207,7 @@ func lagLine(s *page.Snapshot) line {
 	return l
 }
 
-// routes has the table of routes with their verdicts.
+// routes returns the table of routes with their verdicts.
 func routes(s *page.Snapshot, width, most int) []line {
 	number := func(title string, text func(e *page.Events) string) column {
 		return column{title: title, number: true, cell: func(r int) piece { return piece{text: text(&s.Routes[r].Events)} }}
@@ -242,7 +243,7 @@ func routes(s *page.Snapshot, width, most int) []line {
 	return lines
 }
 
-// tasks has the table of tasks in an order, from the one at an index.
+// tasks returns the table of tasks in an order, beginning with the task at index from.
 func tasks(s *page.Snapshot, width int, by order, from, most int) []line {
 	if len(s.Tasks) == 0 {
 		return []line{{{"no tasks", faint}}}
@@ -301,7 +302,7 @@ func restoreText(t *page.Task) string {
 	}
 }
 
-// warnings has the last lines of the log, the newest first.
+// warnings returns the latest lines of the log, beginning with the newest.
 func warnings(s *page.Snapshot, most int) []line {
 	var lines []line
 	for _, e := range s.Log[:min(len(s.Log), most)] {
@@ -321,7 +322,7 @@ func warnings(s *page.Snapshot, most int) []line {
 	return lines
 }
 
-// senders has the senders of the most duplicates.
+// senders returns the table of the senders with the most duplicates.
 func senders(s *page.Snapshot, width, most int) []line {
 	if len(s.Senders) == 0 {
 		return nil

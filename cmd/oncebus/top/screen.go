@@ -14,22 +14,22 @@ import (
 	"oncebus/cmd/oncebus/page"
 )
 
-// Lines that parts of the screen take at most.
+// The largest number of lines that a part of the screen takes; tasksLeast is the smallest number for the tasks.
 const (
 	routesShown   = 6
 	warningsShown = 2
 	sendersShown  = 4
-	tasksLeast    = 3 // with the head
+	tasksLeast    = 3 // including the head
 )
 
-// shown is what the screen knows about one process.
+// shown is what the screen knows about a process.
 type shown struct {
 	address string
-	figures *page.Snapshot // nil before the first ones
+	figures *page.Snapshot // nil before the first snapshot
 	err     error          // why the last connection ended; nil while it is open
 }
 
-// Messages of the feeds to the screen.
+// Messages that the feeds send to the screen:
 type (
 	figuresMsg struct {
 		process int
@@ -41,13 +41,13 @@ type (
 	}
 )
 
-// screen draws one of several processes. Its methods are those of tea.Model.
+// screen draws one of several processes. It implements tea.Model.
 type screen struct {
 	processes     []shown
 	current       int
 	width, height int
 	sort          order
-	from          int // first task
+	from          int // index of the first task that is shown
 	paused        bool
 	help          bool
 }
@@ -73,7 +73,7 @@ func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return s, nil
 }
 
-// key handles a key.
+// key handles a pressed key.
 func (s *screen) key(name string) tea.Cmd {
 	switch name {
 	case "q", "ctrl+c":
@@ -133,10 +133,10 @@ var helpText = []string{
 	"More: deployments/OPERATIONS.md#live-page",
 }
 
-// lines returns the lines of the screen, as many as it has at most.
+// lines returns the lines to draw, at most as many as the screen has.
 func (s *screen) lines() []string {
 	if s.width == 0 || s.height == 0 {
-		return nil // the size comes first
+		return nil // bubbletea sends the size before anything else
 	}
 	p := s.processes[s.current]
 	var body []line
@@ -164,8 +164,8 @@ func (s *screen) lines() []string {
 	return append(out, s.footer().write(s.width, true))
 }
 
-// body lays out the figures of a process in the lines above the footer. The tasks get what the
-// other parts leave.
+// body lays out the figures of a process in the lines above the footer. The tasks get the lines that the other
+// parts leave.
 func (s *screen) body(p shown) []line {
 	lines := summary(p.figures)
 	if p.err != nil {
@@ -213,7 +213,7 @@ func run(ctx context.Context, feeds []*feed, by order, in io.Reader, terminal *o
 	stop()
 	wg.Wait()
 	if ctx.Err() != nil && errors.Is(err, tea.ErrProgramKilled) {
-		return nil // stopped as asked
+		return nil // it stopped because ctx is done
 	}
 	return err
 }

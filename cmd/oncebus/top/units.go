@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// count writes a whole number in groups of three digits.
+// count writes a whole number with commas between groups of three digits.
 func count(n float64) string {
 	text := strconv.FormatFloat(n, 'f', 0, 64)
 	digits := strings.TrimPrefix(text, "-")
@@ -18,7 +18,7 @@ func count(n float64) string {
 	return sign + digits
 }
 
-// rate writes a number per second, small ones with one decimal.
+// rate writes a number per second; small numbers have one decimal.
 func rate(n float64) string {
 	if n != 0 && n < 99.95 {
 		return strconv.FormatFloat(n, 'f', 1, 64)
@@ -28,7 +28,7 @@ func rate(n float64) string {
 
 func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 1, 64) + " %" }
 
-// duration writes seconds; below 0 they are not known.
+// duration writes a number of seconds; a negative number means that it is not known.
 func duration(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {

@@ -8,9 +8,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// adyenBody is the part of a notification that its signature needs. The decoder refuses
-// repeated names and distinguishes case, as the reader of the event does: else a body could
-// show one value here and another one there.
+// adyenBody is the part of a notification that its signature needs. The decoder refuses repeated names and
+// distinguishes upper and lower case, exactly like the decoder that later reads the event: otherwise a body
+// could show one value to the verifier and another value to that decoder.
 type adyenBody struct {
 	Items []struct {
 		Item adyenItem `json:"NotificationRequestItem"`
@@ -33,12 +33,12 @@ type adyenItem struct {
 	Success   string `json:"success"`
 }
 
-// readAdyen parses the signature in the body of an Adyen notification. It covers eight
-// fields. Only the merchant's reference may have a colon, so that what was signed has one
-// reading.
+// readAdyen parses the signature in the body of an Adyen notification. The signature covers eight fields,
+// joined with colons. Only the merchant's reference may contain a colon, so that the signed text can be split
+// in one way only.
 func (v *Verifier) readAdyen(r Request) (unverified, error) {
 	var body adyenBody
-	if err := json.Unmarshal(r.Body, &body); err != nil { // its text has parts of the body
+	if err := json.Unmarshal(r.Body, &body); err != nil { // the decoder's error quotes the body
 		return unverified{}, fmt.Errorf("body: %w: it is no notification in JSON", ErrMalformed)
 	}
 	if len(body.Items) != 1 {

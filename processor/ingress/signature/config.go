@@ -19,7 +19,7 @@ import (
 // Scheme is a way to sign requests.
 type Scheme string
 
-// The schemes, as the routes file spells them.
+// The schemes, spelled as in the routes file:
 const (
 	StandardWebhooks Scheme = "standard-webhooks"
 	Svix             Scheme = "svix"
@@ -48,8 +48,8 @@ var Schemes = []Scheme{
 
 // Defaults of Config.
 const (
-	// DefaultTolerance is that of Standard Webhooks' libraries and of the
-	// documentation of Stripe and Slack.
+	// DefaultTolerance is the tolerance of the Standard Webhooks libraries, and of the documentation of Stripe
+	// and Slack.
 	DefaultTolerance = 5 * time.Minute
 	DefaultAlgorithm = "sha256"
 	DefaultEncoding  = "hex"
@@ -59,60 +59,55 @@ const (
 )
 
 const (
-	// toleranceMin is the unit of the timestamps: less would reject requests
+	// toleranceMin is 1s because the timestamps are whole seconds: a shorter tolerance would reject requests
 	// that were signed just now.
 	toleranceMin = time.Second
 
-	// textBytesMax is the longest Prefix and Separator.
+	// textBytesMax is the longest Prefix, Separator or Query.
 	textBytesMax = 64
 )
 
-// Config describes how a request is signed. Fields that the scheme does not use
-// must be empty: they would promise a check that does not happen.
+// Config describes how a request is signed. A field that the scheme does not use must be empty: a value in it
+// would promise a check that does not happen.
 type Config struct {
 	Scheme Scheme
 
-	// Tolerance is how far a timestamp may be from the clock, in the past and
-	// in the future. At least 1s; 0 is DefaultTolerance. Only for schemes with
-	// a timestamp.
+	// Tolerance is how far a timestamp may be from the clock, in the past and in the future. At least 1s; 0
+	// means DefaultTolerance. Only for schemes with a timestamp.
 	Tolerance time.Duration
-	// Ahead is how far a timestamp may be in the future, if that is less. A
-	// request is valid for Ahead plus Tolerance. At most Tolerance; 0 is
-	// Tolerance. Only for schemes with a timestamp.
+	// Ahead is how far a timestamp may be in the future, if that is less than Tolerance. A request is valid for
+	// Ahead plus Tolerance. At most Tolerance; 0 means Tolerance. Only for schemes with a timestamp.
 	Ahead time.Duration
 
-	// URL is the endpoint's address as the sender has it, with its query if there is one.
-	// Required by the schemes that sign it, Square and Twilio, and for them only.
+	// URL is the address of the endpoint as the sender knows it, with its query if it has one. Square and
+	// Twilio sign the URL and require it; other schemes must not have it.
 	URL string
-	// Query is the name of the URL's parameter with the token. Only for Token, which
-	// needs it or Header.
+	// Query is the name of the URL's parameter with the token. Only for Token, which needs either Query or
+	// Header.
 	Query string
 
-	// The other fields are for scheme HMAC only; Header and Prefix for Token too.
+	// The other fields are for HMAC only, except that Token uses Header and Prefix too.
 
-	// Header is the name of the signature's header. HMAC requires it.
+	// Header is the name of the header with the signature. HMAC requires it.
 	Header string
-	// Algorithm is sha256, sha1 or sha512; "" is DefaultAlgorithm.
+	// Algorithm is sha256, sha1 or sha512; "" means DefaultAlgorithm.
 	Algorithm string
-	// Encoding is hex, of either case, or base64, padded and with + and /;
-	// "" is DefaultEncoding.
+	// Encoding is hex, in upper or lower case, or base64, padded and with + and /; "" means DefaultEncoding.
 	Encoding string
-	// Prefix precedes the signature in its header, such as "sha256="; it may
-	// be empty.
+	// Prefix is the text before the signature in its header, such as "sha256="; it may be empty.
 	Prefix string
-	// TimestampHeader is the name of the header with the time of signing, in
-	// Unix seconds. With it the sender signs the timestamp as sent, Separator
-	// and the body; without it the body alone.
+	// TimestampHeader is the name of the header with the time of signing in Unix seconds. If it is set, the
+	// sender signs the timestamp as sent, then Separator, then the body. Otherwise the sender signs the body
+	// alone.
 	TimestampHeader string
-	// Separator separates timestamp and body; "" is DefaultSeparator. It must
-	// not be empty or begin with a digit: a forger could then move the border
-	// between timestamp and body under the same signature. Only with
-	// TimestampHeader.
+	// Separator is the signed text between timestamp and body; "" means DefaultSeparator. It must not begin
+	// with a digit: a forger could then move the border between timestamp and body without changing the
+	// signature. Only with TimestampHeader.
 	Separator string
 }
 
-// New returns the verifier of cfg, or every mistake in cfg, each beginning with
-// the field's name in the routes file.
+// New returns the verifier for cfg, or every mistake in cfg. Each mistake begins with the field's name in the
+// routes file.
 func New(cfg Config) (*Verifier, error) {
 	if err := errors.Join(cfg.mistakes()...); err != nil {
 		return nil, err
@@ -128,7 +123,7 @@ func New(cfg Config) (*Verifier, error) {
 	return v, nil
 }
 
-// fix sets what the scheme of cfg defines.
+// fix sets the fields that the scheme of cfg determines.
 func (v *Verifier) fix(cfg Config) {
 	switch cfg.Scheme {
 	case StandardWebhooks, Svix:
@@ -186,7 +181,7 @@ func (c Config) timed() bool {
 	return false
 }
 
-// SignsURL reports whether the scheme signs the URL, which Config.URL then has.
+// SignsURL reports whether the scheme signs the URL; Config.URL is then required.
 func (s Scheme) SignsURL() bool { return s == Square || s == Twilio }
 
 // mistakes returns every mistake in c.
@@ -226,7 +221,7 @@ func (c Config) mistakesTimed() []error {
 	return found
 }
 
-// mistakesUnused returns the fields that are set although the scheme does not use them.
+// mistakesUnused returns a mistake for every field that is set although the scheme does not use it.
 func (c Config) mistakesUnused() []error {
 	var found []error
 	for _, field := range []struct {
@@ -332,7 +327,7 @@ func (c Config) mistakesHMAC() []error {
 	return found
 }
 
-// newHash returns the constructor of a hash by name, nil for an unknown one.
+// newHash returns the constructor of the hash with this name, nil if the name is unknown.
 func newHash(name string) func() hash.Hash {
 	switch name {
 	case "sha256":
@@ -346,7 +341,7 @@ func newHash(name string) func() hash.Hash {
 	}
 }
 
-// isToken reports whether s can name a header (RFC 9110, section 5.6.2).
+// isToken reports whether s can be the name of a header (RFC 9110, section 5.6.2).
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -357,7 +352,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// isVisible reports whether s contains visible ASCII only, no space.
+// isVisible reports whether s contains only visible ASCII characters; a space is not visible.
 func isVisible(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
@@ -367,7 +362,7 @@ func isVisible(s string) bool {
 	return true
 }
 
-// isDigits reports whether s contains decimal digits only.
+// isDigits reports whether s contains only decimal digits.
 func isDigits(s string) bool {
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {

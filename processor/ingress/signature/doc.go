@@ -1,8 +1,8 @@
-// Package signature verifies the sender of a request, over the raw body and
-// before anything is parsed: an unsigned body reaches no decoder, log or Kafka.
+// Package signature verifies who sent a request. It works on the raw body, before anything is parsed, so that
+// an unsigned body reaches no decoder, no log and no Kafka topic.
 //
-// It owns the schemes and their headers. It is pure: it imports the standard library
-// and a JSON decoder, and reads no clock, file or environment.
+// The package owns the signature schemes and their headers. It is pure: it imports the standard library and a
+// JSON decoder, and reads no clock, file or environment.
 //
 // # Schemes
 //
@@ -16,9 +16,9 @@
 // the body. "Validating webhook deliveries":
 // https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries
 //
-// Stripe: Stripe-Signature is "t=" seconds ",v1=" hex, with one v1 per secret
-// during a rotation; HMAC-SHA256 over t "." body. The key is the secret as Stripe
-// shows it, with whsec_. Other schemes than v1 are ignored, against downgrades.
+// Stripe: Stripe-Signature is "t=" seconds ",v1=" hex, with one v1 per secret during a rotation; the signature
+// is the HMAC-SHA256 over t "." body. The key is the secret as Stripe shows it, including whsec_. The verifier
+// ignores entries of other versions than v1, so that an attacker cannot downgrade to a weaker one.
 // "Verify webhook signatures manually":
 // https://docs.stripe.com/webhooks#verify-manually
 //
@@ -26,32 +26,32 @@
 // X-Slack-Request-Timestamp ":" body. "Verifying requests from Slack":
 // https://docs.slack.dev/authentication/verifying-requests-from-slack
 //
-// The rules of the other providers, and their addresses: rules.Providers. Adyen's
-// signature is in the body, which is decoded first. PayPal's certificate is part of
-// the secret and never fetched.
+// rules.Providers lists the rules of the other providers and the addresses of their documentation. Adyen's
+// signature is in the body, so the verifier decodes that body before it has verified it. PayPal's certificate
+// is part of the configured secret; the verifier never fetches it.
 //
-// HMAC: other senders that sign the body, or timestamp, separator and body, with
-// HMAC (RFC 2104); Config describes how.
+// HMAC: for other senders that sign the body, or the timestamp, a separator and the body, with HMAC (RFC 2104).
+// Config describes the details.
 //
-// Token: a header, or a parameter of the URL, with the secret itself.
+// Token: a header or a parameter of the URL has the secret itself.
 //
-// Bearer: Authorization: Bearer and the secret itself (RFC 6750, section 2.1). It
-// proves knowledge of the secret, and nothing about the body.
+// Bearer: the header Authorization has "Bearer" and the secret itself (RFC 6750, section 2.1). The token proves
+// that the sender knows the secret, and nothing about the body.
 //
 // None accepts every request.
 //
 // # Invariants
 //
-// A request with a signed timestamp (Config.timed) is valid from Config.Ahead before to Config.Tolerance after
-// that time; a later replay is stale. An earlier one is genuine, like a sender's
-// retry, and is a duplicate if the route's window is at least that span. If twice
-// the tolerance is longer than the window, the caller lowers Ahead.
+// Where the signature covers a timestamp (Config.timed), the request is valid from Config.Ahead before that
+// time to Config.Tolerance after it. A replay after the tolerance is rejected as stale. A replay within it is
+// genuine, like a retry of the sender, and becomes a duplicate if the window of the route is at least Ahead
+// plus Tolerance. If twice the tolerance is longer than the window, the caller lowers Ahead.
 //
-// The others sign no time: a replay after the window is a new event.
+// The other schemes sign no time: a captured request that is replayed after the window is a new event.
 //
-// A list with one good signature is valid, whatever its other entries are.
+// A list of signatures is valid if one of them is right, whatever its other entries are.
 //
-// Always refused: a repeated header, because two readers could use different
-// values; an incomplete signature, which is easier to guess; an empty secret,
-// with which anyone can sign. CheckSecret also refuses a short one.
+// The verifier always refuses a repeated header, because two readers of the request could use different values;
+// a truncated signature, because it is easier to guess; and an empty secret, because anyone can sign with it.
+// CheckSecret also refuses a secret that is too short.
 package signature

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// listHeaders are the headers of a scheme whose signatures are a list.
+// listHeaders has the names of the headers of a scheme whose header of signatures is a list.
 type listHeaders struct{ signatures, id, timestamp string }
 
 var standardHeaders = map[Scheme]listHeaders{
@@ -16,12 +16,12 @@ var standardHeaders = map[Scheme]listHeaders{
 	Svix:             {"Svix-Signature", "Svix-Id", "Svix-Timestamp"},
 }
 
-// pairList is a list of names and values in one header: a timestamp and signatures.
+// pairList describes a header that is a list of names and values: a timestamp and signatures.
 type pairList struct {
 	header               string
-	between, within      string // pairs, name and value
-	timestamp, signature string // names
-	afterTimestamp       string // signed between timestamp and body
+	between, within      string // separators of pairs, and of name and value
+	timestamp, signature string // names of the entries
+	afterTimestamp       string // signed text between timestamp and body
 }
 
 var pairLists = map[Scheme]pairList{
@@ -66,13 +66,12 @@ func (v *Verifier) readHeaders(r Request) (unverified, error) {
 		return v.readPayPal(r)
 	case Hook0:
 		return v.readHook0(r)
-	case Bearer, Token, None: // Verify returns before
+	case Bearer, Token, None: // Verify handles these schemes before it calls read
 	}
 	return unverified{}, ErrNoSecret
 }
 
-// readSingle parses a header with one signature, and the timestamp's header if
-// the scheme has one.
+// readSingle parses a header with a single signature, and the header of the timestamp if the scheme has one.
 func (v *Verifier) readSingle(header http.Header) (unverified, error) {
 	value, err := one(header, v.header)
 	if err != nil {
@@ -96,15 +95,15 @@ func (v *Verifier) readSingle(header http.Header) (unverified, error) {
 	return u, nil
 }
 
-// readStandard parses the three headers of Standard Webhooks, or of Svix.
+// readStandard parses the three headers of Standard Webhooks or of Svix.
 func (v *Verifier) readStandard(header http.Header) (unverified, error) {
 	id, err := one(header, v.list.id)
 	if err != nil {
 		return unverified{}, err
 	}
-	// The specification forbids full stops in ids. With them, id and timestamp
-	// of a genuine request could form the id of a forged one, whose timestamp
-	// is the beginning of the body.
+	// The specification forbids full stops in ids. If the verifier accepted them, an attacker could join the id
+	// and the timestamp of a genuine request to the id of a forged request, whose timestamp is then the begin
+	// of the genuine body.
 	if strings.Contains(id, ".") {
 		return unverified{}, fmt.Errorf("header %s: %w: ids must not contain a full stop", v.list.id, ErrMalformed)
 	}
@@ -127,7 +126,7 @@ func (v *Verifier) readStandard(header http.Header) (unverified, error) {
 	return u, nil
 }
 
-// readPairs parses a header with a timestamp and signatures.
+// readPairs parses a header that is a list with a timestamp and signatures.
 func (v *Verifier) readPairs(header http.Header, l pairList) (unverified, error) {
 	list, err := one(header, l.header)
 	if err != nil {
@@ -142,7 +141,7 @@ func (v *Verifier) readPairs(header http.Header, l pairList) (unverified, error)
 		if e.name != l.timestamp {
 			continue
 		}
-		// Of two timestamps, one could be checked and the other signed.
+		// If there were two timestamps, we could check one while the sender signed the other.
 		if u.timestamp != "" {
 			return unverified{}, fmt.Errorf("header %s: %w: it has two timestamps, want one", l.header, ErrMalformed)
 		}
@@ -158,9 +157,8 @@ func (v *Verifier) readPairs(header http.Header, l pairList) (unverified, error)
 	return u, nil
 }
 
-// decodeAll decodes the signatures of a list that have the name. One that cannot be decoded is no
-// reason to refuse the others: a sender may rotate to a key or a format that this
-// version does not know.
+// decodeAll decodes the signatures in a list that have this name. A signature that cannot be decoded is no
+// reason to refuse the others: a sender may be moving to a key or a format that this version does not know.
 func (v *Verifier) decodeAll(header string, entries []entry, name string) (signatures [][]byte, err error) {
 	for _, e := range entries {
 		if e.name != name {
@@ -182,8 +180,8 @@ func (v *Verifier) decodeAll(header string, entries []entry, name string) (signa
 	return nil, fmt.Errorf("header %s: %w: want an entry %s", header, ErrMissing, name)
 }
 
-// one returns the value of a header that must come once: of two values, another
-// reader of the request could use the other one. name is canonical.
+// one returns the value of a header that may come only once: if it came twice, another reader of the request
+// could use the other value. name is in canonical form.
 func one(header http.Header, name string) (string, error) {
 	values := header[name]
 	switch {
@@ -202,9 +200,9 @@ func one(header http.Header, name string) (string, error) {
 // entry is an element of a list header.
 type entry struct{ name, value string }
 
-// split returns the entries of a list, which has at most signaturesMax parts. It leaves
-// out what is no name and value. A proxy joins two header lines with a comma and a
-// space, so a space before an entry does not count: the entries of both are seen.
+// split returns the entries of a list, which may have at most signaturesMax parts. It leaves out parts that are
+// no name and value. It ignores spaces before an entry: a proxy joins two lines of the same header with a comma
+// and a space, and the entries of both lines must be seen.
 func split(header, list, between, within string) ([]entry, error) {
 	parts := strings.SplitN(list, between, signaturesMax+1)
 	if len(parts) > signaturesMax {
@@ -223,9 +221,8 @@ func split(header, list, between, within string) ([]entry, error) {
 	return entries, nil
 }
 
-// decode decodes a signature, which must be complete: a forger would guess one
-// byte in 256 attempts. The decoders' errors quote their input, so they are
-// dropped.
+// decode decodes a signature, which must have its full length: a forger would guess a signature of one byte in
+// 256 attempts. decode drops the errors of the decoders, because they quote their input.
 func (v *Verifier) decode(header, text string) ([]byte, error) {
 	var signature []byte
 	var err error
@@ -234,15 +231,15 @@ func (v *Verifier) decode(header, text string) ([]byte, error) {
 	} else {
 		signature, err = hex.DecodeString(text)
 	}
-	// Base64 ignores line ends, so the length of the text counts too: except for
-	// the case of hexadecimal digits, a signature has one spelling.
+	// The base64 decoder ignores line ends, so we check the length of the text too. A signature then has only
+	// one spelling, except for the case of hexadecimal digits.
 	if err != nil || len(signature) != v.size || len(text) != v.textBytes() {
 		return nil, fmt.Errorf("header %s: %w: want a signature of %d bytes in %s", header, ErrMalformed, v.size, v.encoding)
 	}
 	return signature, nil
 }
 
-// textBytes returns the length of a signature in its header.
+// textBytes returns the length of an encoded signature.
 func (v *Verifier) textBytes() int {
 	if v.encoding == base64Encoding {
 		return base64.StdEncoding.EncodedLen(v.size)

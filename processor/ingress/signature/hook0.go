@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// hook0Header has the time, the names of the signed headers and the signatures.
+// hook0Header has the time, the names of the signed headers, and the signatures.
 const hook0Header = "X-Hook0-Signature"
 
-// Names of its entries. v0 signs no header, so it is ignored.
+// Names of the entries in hook0Header. We ignore v0, because it covers no header.
 const (
 	hook0Time      = "t"
 	hook0Names     = "h"
 	hook0Signature = "v1"
 )
 
-// readHook0 parses the signature of Hook0, which delivers the webhooks of Coinbase. It covers
-// the time, the names and values of the headers that it names, and the body, with full stops
-// between. So that what was signed has one reading, only the last of the values may have a
-// full stop, and the body begins with a bracket, which no value has.
+// readHook0 parses the signature of Hook0, which delivers the webhooks of Coinbase. The signature covers the
+// time, the names and the values of the headers that it lists, and the body, joined with full stops. So that
+// the signed text can be split in one way only, no value but the last may contain a full stop, and the body
+// must begin with a bracket, which no value contains.
 func (v *Verifier) readHook0(r Request) (unverified, error) {
 	list, err := one(r.Header, hook0Header)
 	if err != nil {
@@ -49,7 +49,7 @@ func (v *Verifier) readHook0(r Request) (unverified, error) {
 	return u, nil
 }
 
-// hook0Values returns the values of headers, joined with full stops.
+// hook0Values returns the values of these headers, joined with full stops.
 func hook0Values(header http.Header, names []string) (string, error) {
 	if len(names) > signaturesMax {
 		return "", fmt.Errorf("header %s: %w: it names more than %d headers", hook0Header, ErrMalformed, signaturesMax)
@@ -71,7 +71,7 @@ func hook0Values(header http.Header, names []string) (string, error) {
 	return strings.Join(values, "."), nil
 }
 
-// onlyEntry returns the value of an entry that must come once.
+// onlyEntry returns the value of an entry that may come only once.
 func onlyEntry(entries []entry, name string) (string, error) {
 	value := ""
 	for _, e := range entries {
@@ -89,8 +89,7 @@ func onlyEntry(entries []entry, name string) (string, error) {
 	return value, nil
 }
 
-// beginsWithBracket reports whether a body can be a JSON object or list without space
-// before it.
+// beginsWithBracket reports whether a body begins like a JSON object or list, without white space before it.
 func beginsWithBracket(body []byte) bool {
 	return bytes.HasPrefix(body, []byte("{")) || bytes.HasPrefix(body, []byte("["))
 }

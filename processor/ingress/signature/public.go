@@ -21,15 +21,15 @@ import (
 	"time"
 )
 
-// signer is the public key of a sender.
+// signer has the public key with which a sender's signatures are verified.
 type signer struct {
 	key    crypto.PublicKey
-	before string              // PayPal: the webhook id, which is signed but not sent
-	chain  []*x509.Certificate // PayPal: the certificate of key first, its root last
+	before string              // PayPal: the webhook's id, which PayPal signs but does not send
+	chain  []*x509.Certificate // PayPal: begins with the certificate of key, ends with its root
 }
 
-// publicKey has the readers of the secrets that are public keys. Their errors are an
-// ErrNoSecret and show nothing of the secret.
+// publicKey has the function that parses the secret of a scheme that signs with a private key: the secret is
+// then the public key. The errors are an ErrNoSecret and show nothing of the secret.
 var publicKey = map[Scheme]func(secret []byte) (*signer, error){
 	Discord: readEd25519, SendGrid: readECDSA, PayPal: readCertificate,
 }
@@ -55,8 +55,8 @@ func readECDSA(secret []byte) (*signer, error) {
 	return &signer{key: key}, nil
 }
 
-// readCertificate reads the webhook's id and PayPal's certificate: the id in the first
-// line, then PEM, the certificate first, its issuers after it.
+// readCertificate parses the secret for PayPal: the first line is the webhook's id; the rest is PEM with
+// PayPal's certificate first and its issuers after it.
 func readCertificate(secret []byte) (*signer, error) {
 	id, rest, _ := bytes.Cut(secret, []byte("\n"))
 	s := &signer{before: strings.TrimSpace(string(id))}
@@ -85,12 +85,12 @@ func readCertificate(secret []byte) (*signer, error) {
 	return s, nil
 }
 
-// rsaBytesMin is the least size of an RSA key: 2048 bits.
+// rsaBytesMin is the smallest RSA key that is accepted: 2048 bits.
 const rsaBytesMin = 256
 
-// valid reports whether the certificates, if there are any, are valid at a time: each
-// within its dates, and the first signed by those after it up to the last, which the
-// operator trusts.
+// valid reports whether all certificates, if there are any, are valid at this time. Each must be within its
+// dates, and the first must be signed through the certificates after it up to the last, which the operator
+// trusts.
 func (s *signer) valid(now time.Time) bool {
 	if len(s.chain) == 0 {
 		return true
@@ -121,8 +121,8 @@ func (s *signer) verifies(content, signature []byte) bool {
 	return false
 }
 
-// matchPublic verifies the signature of u with each key. Nothing here is secret, so its
-// duration need not be constant.
+// matchPublic verifies the signature of u with each key. Public keys are no secret, so its duration need not be
+// constant.
 func (v *Verifier) matchPublic(keys [][]byte, u unverified, now time.Time) error {
 	expired := false
 	for _, key := range keys {
@@ -148,9 +148,10 @@ func (v *Verifier) matchPublic(keys [][]byte, u unverified, now time.Time) error
 	return ErrWrong
 }
 
-// readPublic parses the headers of Discord and SendGrid: timestamp and body are signed,
-// without a separator. A timestamp has digits only, but a body may begin with some: both
-// senders send JSON objects and lists, so the body must begin with a bracket.
+// readPublic parses the headers of Discord and SendGrid, which sign the timestamp and the body without a
+// separator. The timestamp consists of digits, and a body could begin with digits too. Both senders send JSON
+// objects or lists, so the body must begin with a bracket: the border between timestamp and body is then
+// certain.
 func (v *Verifier) readPublic(r Request) (unverified, error) {
 	text, err := one(r.Header, v.header)
 	if err != nil {
@@ -172,7 +173,7 @@ func (v *Verifier) readPublic(r Request) (unverified, error) {
 	return unverified{timestamp: timestamp, before: timestamp, signatures: [][]byte{signature}}, nil
 }
 
-// Headers of PayPal.
+// Request headers of PayPal:
 const (
 	paypalSignature   = "Paypal-Transmission-Sig"
 	paypalID          = "Paypal-Transmission-Id"
@@ -181,15 +182,14 @@ const (
 	paypalCertificate = "Paypal-Cert-Url"
 )
 
-// paypalPlace is where the webhook's id stands in what is signed. No header has a NUL.
+// paypalPlace marks where the webhook's id stands in the signed text. No header can contain a NUL.
 const paypalPlace = "\x00"
 
-// paypalHosts are the hosts of PayPal's certificates.
+// paypalHosts are the hosts from which PayPal serves its certificates.
 var paypalHosts = []string{"api.paypal.com", "api-m.paypal.com", "api.sandbox.paypal.com", "api-m.sandbox.paypal.com"}
 
-// readPayPal parses the headers of PayPal. The signature covers the body's CRC-32 only.
-// The certificate is the configured one: the address in the header is checked, and never
-// fetched.
+// readPayPal parses the headers of PayPal. The signature covers only the CRC-32 of the body. The verifier uses
+// the configured certificate: it checks the address in the header, but never fetches a certificate from there.
 func (v *Verifier) readPayPal(r Request) (unverified, error) {
 	values := map[string]string{}
 	for _, name := range v.Headers() {

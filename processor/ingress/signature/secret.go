@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// CheckSecret returns why secret must not verify requests, for use at the start and
-// at a rotation: it has no key, or a key of less than secretBytesMin bytes. The
-// error is an ErrNoSecret.
+// CheckSecret returns why this secret must not be used to verify requests: it has no key, or a key of less than
+// secretBytesMin bytes. Call it at the start and at a rotation. The error is an ErrNoSecret.
 func (v *Verifier) CheckSecret(secret []byte) error {
 	if v.scheme == None {
 		return nil
@@ -21,14 +20,14 @@ func (v *Verifier) CheckSecret(secret []byte) error {
 	if err != nil {
 		return err
 	}
-	// HMAC pads keys with zeros, so those at the end make no key longer.
+	// HMAC pads keys with zeros, so zeros at the end do not make a key longer.
 	if n := len(bytes.TrimRight(key, "\x00")); n < secretBytesMin {
 		return fmt.Errorf("%w: its key has %d bytes and can be guessed, want at least %d: %s", ErrNoSecret, n, secretBytesMin, v.howToMakeSecret())
 	}
 	return nil
 }
 
-// howToMakeSecret returns what the operator can do about a secret.
+// howToMakeSecret returns what the operator can do about a refused secret.
 func (v *Verifier) howToMakeSecret() string {
 	if v.scheme == StandardWebhooks || v.scheme == Svix {
 		return "give sender and ingress whsec_ and the output of: openssl rand -base64 32"
@@ -39,13 +38,13 @@ func (v *Verifier) howToMakeSecret() string {
 	return "give sender and ingress the output of: openssl rand -hex 32"
 }
 
-// key returns the key of the HMAC, or the token, of a secret.
+// key returns the HMAC key or the token that a secret contains.
 func (v *Verifier) key(secret []byte) ([]byte, error) {
 	key := secret
 	switch v.scheme {
 	case StandardWebhooks, Svix:
-		// The prefix is not part of the key. The specification's libraries
-		// accept secrets without it, and without padding, too.
+		// The prefix is not part of the key. The libraries of the specification also accept secrets without the
+		// prefix and without padding.
 		text := strings.TrimPrefix(string(secret), "whsec_")
 		decoded, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
@@ -82,8 +81,8 @@ func (v *Verifier) key(secret []byte) ([]byte, error) {
 	return key, nil
 }
 
-// fresh checks that timestamp is Unix seconds in plain digits, or PayPal's RFC 3339, within
-// the tolerance of now.
+// fresh checks that timestamp is within the tolerance of now. It must be Unix seconds in plain digits; for
+// PayPal it must be RFC 3339.
 func (v *Verifier) fresh(timestamp string, now time.Time) error {
 	// ParseInt alone would accept signs.
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)

@@ -9,49 +9,46 @@ import (
 	"time"
 )
 
-// The errors of Verify, wrapped with the name of the header. No text contains a
-// secret, a signature or a part of the body. The sender learns only that the
-// signature was refused; the operator's log has the error.
+// The errors of Verify. Verify wraps them with the name of the header. No error text contains a secret, a
+// signature or a part of the body. The sender learns only that the signature was refused; the operator's log
+// has the error.
 var (
-	// ErrMissing: the request lacks a signature of the scheme, or a header that
-	// the signature covers.
+	// ErrMissing: the request lacks a signature of the scheme, or a header that the signature covers.
 	ErrMissing = errors.New("signature is missing")
 
-	// ErrMalformed: a header of the scheme cannot be parsed, is too long or
-	// comes twice.
+	// ErrMalformed: a header of the scheme cannot be parsed, is too long, or comes twice.
 	ErrMalformed = errors.New("signature is malformed")
 
-	// ErrStale: the timestamp is too far from the clock, in either direction:
-	// a replayed request, or a wrong clock.
+	// ErrStale: the timestamp is too far in the past or in the future: the request is a replay, or a clock is
+	// wrong.
 	ErrStale = errors.New("signature is stale")
 
-	// ErrWrong: no secret produces the signature that was sent.
+	// ErrWrong: no secret produces the signature that the request has.
 	ErrWrong = errors.New("signature is wrong")
 
-	// ErrNoSecret: there is no usable secret, so every request is refused. The
-	// operator has to correct that.
+	// ErrNoSecret: there is no usable secret, so the verifier refuses every request until the operator corrects
+	// that.
 	ErrNoSecret = errors.New("no usable secret")
 )
 
 const (
-	// headerBytesMax is the longest value of a header, and so of a bearer
-	// token.
+	// headerBytesMax is the longest value of a header, and therefore the longest bearer token.
 	headerBytesMax = 4096
 
-	// signaturesMax is the most entries of a list header, those of other
-	// versions included. Senders have one per active secret and version.
+	// signaturesMax is the largest number of entries in a list header, including the entries of versions that
+	// the verifier ignores. Senders have an entry per active secret and version.
 	signaturesMax = 16
 
-	// secretBytesMin is the shortest key that is hard to guess: one captured request
-	// is enough to try guesses without sending any.
+	// secretBytesMin is the shortest key that is hard to guess. An attacker who has captured a single request
+	// can try guesses offline, without sending any request.
 	secretBytesMin = 16
 
-	// timestampDigitsMax allows seconds of the next 30,000 years, and no
-	// milliseconds of today.
+	// timestampDigitsMax is enough for the seconds of the next 30,000 years, but rejects a time of today in
+	// milliseconds.
 	timestampDigitsMax = 12
 )
 
-// Request is what a signature may cover.
+// Request has the parts of a request that a signature may cover.
 type Request struct {
 	Header http.Header
 	Query  string // of the URL as sent, without the question mark
@@ -62,43 +59,41 @@ type Request struct {
 // refuses every request. It is immutable, so concurrent use is safe.
 type Verifier struct {
 	scheme          Scheme
-	header          string           // of the signature; canonical; "" if it is in a list or elsewhere
+	header          string           // name of the signature's header, canonical; "" if the signature is in a list or elsewhere
 	query           string           // name of the URL's parameter with the token
-	url             string           // as the sender knows it; for the schemes that sign it
-	urlQuery        string           // of url; "" for none
+	url             string           // as the sender knows it; only for schemes that sign it
+	urlQuery        string           // the query of url; "" for none
 	urlOther        string           // url with its port, or without; for Twilio only
 	prefix          string           // precedes the signature in its header
-	timestampHeader string           // canonical; "" for none
+	timestampHeader string           // canonical name; "" for none
 	version         string           // signed before the timestamp
 	separator       string           // signed between timestamp and body
 	encoding        string           // of a signature: hex or base64
 	newHash         func() hash.Hash // of the HMAC
-	size            int              // bytes of a signature
-	list            listHeaders      // of the schemes with a list of signatures
+	size            int              // of a signature, in bytes
+	list            listHeaders      // of the schemes whose header of signatures is a list
 	tolerance       time.Duration    // 0 if the scheme has no timestamp
 	ahead           time.Duration    // at most tolerance
 }
 
-// unverified is the parsed signature of a request, before verification.
+// unverified is the parsed signature of a request that has not been verified yet.
 type unverified struct {
 	timestamp  string   // "" if the scheme has none
-	before     string   // signed before the content
-	content    []byte   // signed: the body, unless the scheme signs something made of it
-	signatures [][]byte // one must be right
+	before     string   // signed text before the content
+	content    []byte   // the signed body, unless the scheme signs something derived from it
+	signatures [][]byte // one of them must be right
 }
 
-// Verify returns nil if the request was signed with one of the secrets and the
-// timestamp is within the tolerance of now. Every other request must be rejected; the
-// error is one of those above.
+// Verify returns nil if the request was signed with one of the secrets and its timestamp is within the
+// tolerance of now. The caller must reject every other request; the error is one of those above.
 //
-// Several secrets are valid during a rotation. Verify tries each, even after a match,
-// and compares in constant time, so that its duration reveals nothing about secrets
-// or signatures. Secrets are used byte for byte: the caller removes the newline that
-// ends a file. A secret without a key, such as an empty one, counts as absent. The
-// caller has checked the others with CheckSecret.
+// During a rotation several secrets are valid. Verify tries all of them, even after a match, and compares in
+// constant time, so that its duration reveals nothing about secrets or signatures. It uses secrets byte for
+// byte: the caller removes the newline that ends a file. A secret without a key, such as an empty secret,
+// counts as absent. The caller has checked the other secrets with CheckSecret.
 //
-// It computes one HMAC of the body (of Twilio two), or verifies one public-key signature, per
-// secret, and only if the headers are well-formed and the timestamp is fresh.
+// Per secret, Verify computes one HMAC of the body (two for Twilio), or verifies one public-key signature. It
+// does so only if the headers are well-formed and the timestamp is fresh.
 func (v *Verifier) Verify(secrets [][]byte, r Request, now time.Time) error {
 	if v.scheme == None {
 		return nil
@@ -133,8 +128,9 @@ func (v *Verifier) Verify(secrets [][]byte, r Request, now time.Time) error {
 	return v.match(keys, u)
 }
 
-// VerifyHead returns why a request must be rejected whatever its body is, or nil: before the body is read. Of a signature it
-// checks that the headers are well-formed and the timestamp fresh. That of Adyen is in the body.
+// VerifyHead returns why a request must be rejected whatever its body is, or nil. Call it before the body is
+// read. For a signature it checks that the headers are well-formed and that the timestamp is fresh. Adyen's
+// signature is in the body, so VerifyHead accepts every request of Adyen.
 func (v *Verifier) VerifyHead(secrets [][]byte, r Request, now time.Time) error {
 	if v.scheme == Bearer || v.scheme == Token || v.scheme == None {
 		return v.Verify(secrets, r, now)
@@ -142,7 +138,7 @@ func (v *Verifier) VerifyHead(secrets [][]byte, r Request, now time.Time) error 
 	if v.scheme == Adyen {
 		return nil
 	}
-	if v.scheme == Twilio { // the rest is about form and digest
+	if v.scheme == Twilio { // its other parts need the form or the digest of the body
 		_, err := v.readSingle(r.Header)
 		return err
 	}
@@ -153,9 +149,8 @@ func (v *Verifier) VerifyHead(secrets [][]byte, r Request, now time.Time) error 
 	return err
 }
 
-// Headers returns the names of the headers that a request must have: the
-// signature's first, then those that it covers. Adyen, None and a token in the URL have
-// no header.
+// Headers returns the names of the headers that a request must have: first the header of the signature, then
+// the headers that it covers. Adyen, None and a token in the URL have no header.
 func (v *Verifier) Headers() []string {
 	if v.scheme == Bearer {
 		return []string{"Authorization"}
@@ -172,11 +167,11 @@ func (v *Verifier) Headers() []string {
 	return names
 }
 
-// Query returns the name of the URL's parameter with the token; "" for none.
+// Query returns the name of the URL's parameter that has the token; "" if there is none.
 func (v *Verifier) Query() string { return v.query }
 
-// match signs the request with every key and compares each result with every
-// signature of u.
+// match computes the signature of the request with every key, and compares each result with every signature of
+// u.
 func (v *Verifier) match(keys [][]byte, u unverified) error {
 	matched := 0
 	sum := make([]byte, 0, v.size)

@@ -37,7 +37,7 @@ func (v *Verifier) verifyToken(keys [][]byte, r Request) error {
 		place = "parameter " + v.query
 		values, err := url.ParseQuery(r.Query)
 		switch {
-		case err != nil: // its text has parts of the query
+		case err != nil: // its text quotes the query
 			return fmt.Errorf("query: %w: it cannot be parsed", ErrMalformed)
 		case len(values[v.query]) == 0 || values[v.query][0] == "":
 			return fmt.Errorf("%s: %w", place, ErrMissing)
@@ -64,8 +64,8 @@ func (v *Verifier) verifyToken(keys [][]byte, r Request) error {
 	return nil
 }
 
-// EqualToken reports whether token is one of the keys. It compares digests, in constant
-// time, so that the duration does not reveal a secret's length.
+// EqualToken reports whether token equals one of the keys. It compares digests in constant time, so that its
+// duration does not reveal the length of a secret.
 func EqualToken(token string, keys ...[]byte) bool {
 	got := sha256.Sum256([]byte(token))
 	matched := 0

@@ -12,15 +12,15 @@ import (
 	"strings"
 )
 
-// formType is the media type of a form that Twilio signs.
+// formType is the media type of a form whose fields Twilio signs.
 const formType = "application/x-www-form-urlencoded"
 
-// bodyDigest is the parameter of the URL that has the digest of a body that is no form.
+// bodyDigest is the parameter of the URL that has the digest of a body that is not a form.
 const bodyDigest = "bodySHA256"
 
-// checkQuery checks that the request has the query of the configured URL. What is signed has
-// no border between URL and content: with any query, the beginning of the content could be
-// moved into it, and what is left would be another event.
+// checkQuery checks that the request has exactly the query of the configured URL. The signed text has no border
+// between the URL and the content. If any query were accepted, an attacker could move the begin of the content
+// into the query, and the rest of the content would be another event.
 func (v *Verifier) checkQuery(query string) error {
 	if query != v.urlQuery {
 		return fmt.Errorf("query: %w: the request has another one than the configured url", ErrWrong)
@@ -28,11 +28,11 @@ func (v *Verifier) checkQuery(query string) error {
 	return nil
 }
 
-// defaultPorts are the ports of a URL that has none.
+// defaultPorts has the port of a URL that names none.
 var defaultPorts = map[string]string{"https": ":443", "http": ":80"}
 
-// otherPort returns a URL without its port, or with that of its scheme if it has none; "" for a
-// URL without a path, whose port would have no border to the form.
+// otherPort returns the URL without its port or, if it has no port, with the default port of its scheme. It
+// returns "" for a URL without a path, because no border would separate the port from the form.
 func otherPort(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Path == "" {
@@ -45,8 +45,8 @@ func otherPort(text string) string {
 	return strings.Replace(text, "//"+u.Host, "//"+host, 1)
 }
 
-// spellings returns what may be signed before the content. Twilio signs the URL with its port or
-// without, whichever it was given.
+// spellings returns the texts that may be signed before the content. Twilio signs the URL with its port or
+// without, whichever it was given, so the verifier tries both.
 func (v *Verifier) spellings(before string) []string {
 	if v.urlOther == "" {
 		return []string{before}
@@ -54,8 +54,8 @@ func (v *Verifier) spellings(before string) []string {
 	return []string{before, v.urlOther + strings.TrimPrefix(before, v.url)}
 }
 
-// readTwilio parses the signature of Twilio. It covers the URL and the fields of a form;
-// of any other body the URL has the digest, behind its own query.
+// readTwilio parses the signature of Twilio, which covers the URL and the fields of a form. For any other body,
+// Twilio appends the digest of the body to the URL's own query.
 func (v *Verifier) readTwilio(r Request) (unverified, error) {
 	u, err := v.readSingle(r.Header)
 	if err != nil {
@@ -64,7 +64,8 @@ func (v *Verifier) readTwilio(r Request) (unverified, error) {
 	u.before, u.content = v.url, []byte{}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err == nil && kind == formType {
-		// net/http joins nothing: with two headers the reader of the event could see another one.
+		// net/http does not join repeated headers: with two of them, the reader of the event could use the
+		// other one.
 		if _, err := one(r.Header, "Content-Type"); err != nil {
 			return unverified{}, err
 		}
@@ -72,7 +73,7 @@ func (v *Verifier) readTwilio(r Request) (unverified, error) {
 			return unverified{}, err
 		}
 		u.content, err = appendForm(u.content, r.Body)
-		if err == nil && bytes.ContainsAny(u.content[:min(1, len(u.content))], "?&") { // else it could be the digest of another body
+		if err == nil && bytes.ContainsAny(u.content[:min(1, len(u.content))], "?&") { // otherwise the form could pass for the digest of another body
 			err = fmt.Errorf("form: %w: its first name begins a query", ErrMalformed)
 		}
 		return u, err
@@ -99,7 +100,7 @@ func (v *Verifier) readTwilio(r Request) (unverified, error) {
 // appendForm appends the names and values of a form, sorted, each pair once.
 func appendForm(dst, body []byte) ([]byte, error) {
 	form, err := url.ParseQuery(string(body))
-	if err != nil { // its text has parts of the body
+	if err != nil { // its text quotes the body
 		return nil, fmt.Errorf("form: %w: it cannot be parsed", ErrMalformed)
 	}
 	names := make([]string, 0, len(form))

@@ -1,2 +1,2 @@
-// Package clitest runs commands in the process of a test. Only tests import it.
+// Package clitest runs the commands of oncebus inside the process of a test. Only tests import it.
 package clitest
