@@ -335,6 +335,55 @@ func (t *Topology) judgeSegments(name string, values map[string]string) []Findin
 	}}
 }
 
+// judgeRetention finds topics that keep the events of a route for a shorter time than an input keeps them. An
+// event comes out with the timestamp that its producer wrote, and the broker deletes records by timestamp.
+// Example: raw keeps 30 days, unique 7. An app that starts on this history emits all of it, and the broker
+// deletes the events of three weeks from unique at its next look, before most consumers have read them.
+func (f *Facts) judgeRetention() (findings []Finding) {
+	longest, input := map[string]int64{}, map[string]string{} // by the topic that a route writes
+	for _, route := range f.Routes.Routes {
+		for _, from := range route.Topics {
+			kept, known := f.topology.keepsFor(from)
+			for _, to := range []string{route.Output, route.Duplicates.Topic} {
+				if known && to != "" && kept > longest[to] {
+					longest[to], input[to] = kept, from
+				}
+			}
+		}
+	}
+	for _, to := range slices.Sorted(maps.Keys(longest)) {
+		kept, known := f.topology.keepsFor(to)
+		if !known || kept >= longest[to] || f.topology.settings[to]["message.timestamp.type"] == "LogAppendTime" {
+			continue
+		}
+		most := "-1"
+		if longest[to] < Forever {
+			most = strconv.FormatInt(longest[to], 10)
+		}
+		findings = append(findings, Finding{
+			Level: Note,
+			Text: fmt.Sprintf("topic %s has retention.ms=%d, and its input %s keeps events for longer: an event comes out with its own timestamp, so Kafka deletes one of a backlog that is older",
+				to, kept, input[to]),
+			Action: alterConfig(to, "retention.ms", most),
+		})
+	}
+	return findings
+}
+
+// keepsFor returns for how long a topic keeps a record after the record's timestamp, in ms; Forever if the
+// topic deletes nothing by age. known is false if the user may not read the settings of the topic.
+func (t *Topology) keepsFor(name string) (ms int64, known bool) {
+	values, known := t.settings[name]
+	if !known {
+		return 0, false
+	}
+	ms = configInt(values, "retention.ms", Forever)
+	if ms < 0 || values["cleanup.policy"] == "compact" {
+		ms = Forever
+	}
+	return ms, true
+}
+
 // shownSettings are the topic settings that a diagnosis prints.
 var shownSettings = []string{"cleanup.policy", "retention.ms", "max.message.bytes", "message.timestamp.type", minInsyncConfig}
 
@@ -359,6 +408,7 @@ func (f *Facts) judgeSettings() []Finding {
 		findings = append(findings, Finding{Text: fmt.Sprintf("topic %s: %s", name, strings.Join(texts, " "))})
 		findings = append(findings, f.topology.judgeSegments(name, values)...)
 	}
+	findings = append(findings, f.judgeRetention()...)
 	if len(findings) == 0 {
 		findings = append(findings, Finding{Level: Unchecked, Text: "no topic has settings that oncebus may read", Action: "see topics and rights"})
 	}

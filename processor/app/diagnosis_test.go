@@ -137,6 +137,20 @@ func TestDiagnosis(t *testing.T) {
 		{"a wrong setting", func(f *Facts) { f.topology.settings["app-repartition"]["retention.ms"] = "86400000" }, "settings", Fails, "app-repartition has retention.ms=86400000, it must be -1: alter it with kafka-configs.sh"},
 		{"large segments", func(f *Facts) { f.topology.settings["app-repartition"]["segment.bytes"] = "1073741824" }, "settings", Note, "each of its 4 partitions keeps up to so many bytes of records that were purged -> kafka-configs.sh --alter --entity-type topics --entity-name app-repartition --add-config segment.bytes=67108864"},
 		{"large segments of a changelog", func(f *Facts) { f.topology.settings["app-repartition-changelog"]["segment.bytes"] = "1073741824" }, "settings", Note, "--entity-name app-repartition-changelog --add-config segment.bytes=268435456"},
+		{"an output that keeps less than its input", func(f *Facts) {
+			f.topology.settings["raw"]["retention.ms"], f.topology.settings["out"]["retention.ms"] = "2592000000", "604800000"
+		}, "settings", Note, "topic out has retention.ms=604800000, and its input raw keeps events for longer: an event comes out with its own timestamp, so Kafka deletes one of a backlog that is older -> " +
+			"kafka-configs.sh --alter --entity-type topics --entity-name out --add-config retention.ms=2592000000"},
+		{"an input without a retention", func(f *Facts) {
+			f.topology.settings["raw"]["retention.ms"], f.topology.settings["out"]["retention.ms"] = "-1", "604800000"
+		}, "settings", Note, "--entity-name out --add-config retention.ms=-1"},
+		{"an output with the broker's timestamps", func(f *Facts) {
+			f.topology.settings["raw"]["retention.ms"] = "-1"
+			f.topology.settings["out"]["retention.ms"], f.topology.settings["out"]["message.timestamp.type"] = "604800000", "LogAppendTime"
+		}, "settings", OK, "topic out: "},
+		{"an output that keeps more than its input", func(f *Facts) {
+			f.topology.settings["raw"]["retention.ms"], f.topology.settings["out"]["retention.ms"] = "604800000", "-1"
+		}, "settings", OK, "topic out: "},
 		{"a small dead-letter topic", func(f *Facts) { f.topology.settings["dead"]["max.message.bytes"] = "100" }, "settings", Fails, "dead-letter topic dead has max.message.bytes=100"},
 		{"a compacted outcomes topic", func(f *Facts) { f.topology.settings["outcomes"]["cleanup.policy"] = "compact" }, "settings", Fails, "outcomes topic outcomes has cleanup.policy=compact: "},
 		{"an outcomes topic that also compacts", func(f *Facts) { f.topology.settings["outcomes"]["cleanup.policy"] = "compact,delete" }, "settings", Fails, "--entity-name outcomes --add-config cleanup.policy=delete"},
