@@ -20,7 +20,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// requestSent is a request under a key, outcomeSent an outcome that an executor sent for it.
+// requestSent is a request for a key; outcomeSent is an outcome that an executor sent for it.
 type (
 	requestSent struct{ key string }
 	outcomeSent struct {
@@ -31,8 +31,8 @@ type (
 	}
 )
 
-// The answers to a request: run is a dispatched event, the others are replies.
-// accepted is the answer to outcomeSent.
+// The answers to a request: run is a dispatched event, the other types are replies. The type accepted is the answer
+// to outcomeSent.
 type (
 	run      struct{ attempt int }
 	pending  struct{}
@@ -40,8 +40,8 @@ type (
 	accepted bool
 )
 
-// claimSpec is the sequential specification of a key's claim (README, Claims),
-// written without a look at the code.
+// claimSpec is the sequential specification of a key's claim. It follows the README (Claims) and was written without
+// a look at the code.
 type claimSpec struct {
 	status  string // "", in_progress, submitted, completed
 	attempt int
@@ -115,7 +115,7 @@ var claimModel = porcupine.Model{
 	Step: func(state, input, output any) (bool, any) { return state.(claimSpec).step(input, output) },
 }
 
-// linear is a run against an app: senders, executors, and a reader for both.
+// linear is a run of senders and executors against an app, with one reader for both.
 type linear struct {
 	*bench
 	client *kgo.Client // of senders and executors
@@ -135,7 +135,7 @@ type linear struct {
 
 func (l *linear) now() int64 { return time.Since(l.began).Nanoseconds() }
 
-// listen hands out what the app emits.
+// listen hands the emitted records and replies to the senders and executors that wait for them.
 func (l *linear) listen(ctx context.Context) {
 	client := l.newClient(kgo.ConsumeTopics("ops.run", "ops.replies", "dead"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	for {
@@ -173,7 +173,7 @@ func (l *linear) listen(ctx context.Context) {
 	}
 }
 
-// sendRequest sends one request and waits for its answer, or for the end of patience.
+// sendRequest sends a request and waits for its answer, or until ctx ends its patience.
 func (l *linear) sendRequest(ctx context.Context, key, request string, partition int32) {
 	answer := make(chan any, 1)
 	l.mu.Lock()
@@ -196,7 +196,7 @@ func (l *linear) sendRequest(ctx context.Context, key, request string, partition
 	l.history = append(l.history, op)
 }
 
-// sendOutcome sends an outcome. Whether it was refused shows in the end.
+// sendOutcome sends an outcome. Only the end of the run shows whether the app refused it.
 func (l *linear) sendOutcome(ctx context.Context, key string, event *kgo.Record, kind, value, id string) {
 	attempt, _ := strconv.Atoi(header(event, wire.HeaderAttempt))
 	rec := outcomeOf(event, kind, []byte(value))
@@ -253,8 +253,8 @@ func (l *linear) execute(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// TestClaimsAreLinearizable: senders, executors and restarts at random; every
-// answer fits one order of events and outcomes for each key.
+// TestClaimsAreLinearizable runs senders, executors and restarts at random. For each key, some single order of
+// requests and outcomes must explain every answer.
 func TestClaimsAreLinearizable(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"reject", "wait", "reject and lag"} {
@@ -291,8 +291,8 @@ func TestClaimsAreLinearizable(t *testing.T) {
 
 const linearLease = 300 * time.Millisecond
 
-// lag holds back stored outcomes for some leases at a time, until ctx is done: the router
-// does not read them, or they are behind the open transaction of an executor that died.
+// lag holds stored outcomes back for some leases at a time until ctx is done: either the router does not read them,
+// or they stand behind the open transaction of an executor that died.
 func (l *linear) lag(ctx context.Context, current *atomic.Pointer[instance]) {
 	dead := l.newClient(kgo.TransactionalID("executor-that-dies"), kgo.TransactionTimeout(10*time.Minute))
 	tick := time.NewTicker(3 * linearLease)
@@ -317,8 +317,8 @@ func (l *linear) lag(ctx context.Context, current *atomic.Pointer[instance]) {
 	}
 }
 
-// linearRun returns the history of a run. With lags it fails if an outcome that was stored in
-// the lease of its attempt was refused because another attempt had begun.
+// linearRun returns the history of a run. With lags, the run fails if the app refused an outcome, because another
+// attempt had begun, although it was stored within the lease of its attempt.
 func linearRun(t *testing.T, policy string, seed uint64, lags bool) []porcupine.Operation {
 	const senders, requests, keys, restarts = 8, 250, 300, 3
 	b := newBench(t, fmt.Sprintf(strings.Replace(claimRoutes, "lease: 10m", fmt.Sprint("lease: ", linearLease), 1), policy))
@@ -340,8 +340,8 @@ func linearRun(t *testing.T, policy string, seed uint64, lags bool) []porcupine.
 	}
 	others.Go(func() { l.listen(ctx) })
 	others.Go(func() { l.execute(ctx, rand.New(rand.NewPCG(seed, 99))) })
-	// Each request has an answer, at the latest when its lease has ended. Patience ends so that one
-	// without fails by the counts.
+	// Each request has an answer at the latest when its lease has ended. The patience has a limit so that a request
+	// without an answer fails the test by the counts.
 	sending, ended := context.WithTimeout(ctx, 5*time.Minute)
 	defer ended()
 	for s := range senders {
@@ -390,8 +390,8 @@ func linearRun(t *testing.T, policy string, seed uint64, lags bool) []porcupine.
 	return l.history
 }
 
-// claimErrors plant what must not happen into a history; false if it has no
-// place for it.
+// claimErrors are functions that plant an error into a history that must not be accepted. They return false if the
+// history has no place for the error.
 var claimErrors = map[string]func([]porcupine.Operation) ([]porcupine.Operation, bool){
 	"two run under one attempt": plantAfter(func(o *porcupine.Operation) (any, bool) {
 		if r, ok := o.Output.(run); ok {
@@ -422,7 +422,7 @@ var claimErrors = map[string]func([]porcupine.Operation) ([]porcupine.Operation,
 	}),
 }
 
-// plantIn changes the first operation that it can be planted in.
+// plantIn plants an error in the first operation that change accepts.
 func plantIn(change func(*porcupine.Operation) bool) func([]porcupine.Operation) ([]porcupine.Operation, bool) {
 	return func(history []porcupine.Operation) ([]porcupine.Operation, bool) {
 		broken := append([]porcupine.Operation(nil), history...)
@@ -435,8 +435,7 @@ func plantIn(change func(*porcupine.Operation) bool) func([]porcupine.Operation)
 	}
 }
 
-// plantAfter adds a request after the first operation that of takes, with the
-// answer that of gives.
+// plantAfter adds a request after the first operation that of accepts, with the answer that of returns.
 func plantAfter(of func(*porcupine.Operation) (any, bool)) func([]porcupine.Operation) ([]porcupine.Operation, bool) {
 	return func(history []porcupine.Operation) ([]porcupine.Operation, bool) {
 		for i := range history {
