@@ -328,8 +328,8 @@ func TestMovedOrdersAreReplayed(t *testing.T) {
 	}
 }
 
-// TestAppIsTakenBack lets the app go on in its own cluster before its release in the other one. A release that does
-// not mention taking the app back is refused, and each kind of release is refused once the app has left.
+// TestAppIsTakenBack lets the app go on in its own cluster before its release in the other one. A release without
+// --back is refused, and both kinds of release are refused once the app has left the cluster for good.
 func TestAppIsTakenBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

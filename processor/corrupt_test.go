@@ -22,7 +22,7 @@ import (
 const rotten = "rotten"
 
 // rot returns a dialer whose connections change the bytes of fetched batches behind the word rotten. The function
-// change gets the number of the change and the byte, and returns the new byte.
+// change gets the number of the response and the byte, and returns the new byte.
 func rot(change func(n int64, b byte) byte) *spoilingDialer {
 	var n atomic.Int64
 	d := &spoilingDialer{api: kmsg.Fetch, match: "app-one", spoil: func(frame []byte) ([]byte, error) {
@@ -47,7 +47,7 @@ func rot(change func(n int64, b byte) byte) *spoilingDialer {
 func onDisk(_ int64, b byte) byte { return b ^ 1 }
 
 // awaitCorrupt waits until a partition of the input is refused at a batch with this offset, and checks that there are
-// no more than dead dead letters.
+// exactly dead dead letters before an operator decides.
 func (b *bench) awaitCorrupt(i *instance, offset int64, dead int) app.Refusal {
 	b.t.Helper()
 	b.wait("a refusal", func() bool {
