@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// TestPartitionThatTakesNothingKeepsNoProgressBack: a partition that acknowledges no progress record
-// gets the next ones alone, after a while, until it has one. If no partition does, the brokers are away.
+// TestPartitionThatTakesNothingKeepsNoProgressBack protects the other partitions from a partition that acknowledges
+// no progress record: after a while, that partition gets the next progress records in a request of its own until it
+// acknowledges one. If no partition acknowledges any, the brokers are away, and nothing changes.
 func TestPartitionThatTakesNothingKeepsNoProgressBack(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
