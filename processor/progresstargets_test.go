@@ -7,8 +7,9 @@ import (
 )
 
 // TestPartitionThatTakesNothingKeepsNoProgressBack protects the other partitions from a partition that acknowledges
-// no progress record: after a while, that partition gets the next progress records in a request of its own until it
-// acknowledges one. If no partition acknowledges any, the brokers are away, and nothing changes.
+// no progress record: after a while, it gets its next progress records in a transaction without the other partitions,
+// until it acknowledges one. If no partition acknowledges a record, the brokers are away, and no partition counts as
+// unwell.
 func TestPartitionThatTakesNothingKeepsNoProgressBack(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -17,7 +17,7 @@ import (
 )
 
 // daySeeds is the number of seeds from which on TestSimDayWithoutTraffic runs, because a day of virtual time takes a
-// minute. Of the parts of make verify, only the first has so many.
+// minute. Of the parts of make verify, the first one has so many.
 const daySeeds = 11
 
 // dayRoutes are a route whose event time is the broker's, and a route whose event time is a field. Rows are dropped

@@ -171,8 +171,9 @@ func TestAddedPartitionStartsAtItsBeginning(t *testing.T) {
 	}
 }
 
-// TestAddedPartitionIsNoticed protects that the process notices an added partition without other requests. franz-go
-// by itself asks for metadata every 5 minutes, which is longer than this test waits.
+// TestAddedPartitionIsNoticed protects that a process notices an added partition early. Only the clients' own
+// metadata requests show the partition, and franz-go by itself makes one in 5 minutes, which is longer than this test
+// waits.
 func TestAddedPartitionIsNoticed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

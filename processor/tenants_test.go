@@ -92,7 +92,7 @@ func TestTenantOverItsQuotaTakesNothingFromAnother(t *testing.T) {
 }
 
 // TestQuotaMovesWithTheTask protects that a task's grants are part of its checkpoints. A process with an empty disk
-// goes on where the other process ended, after a stop and after a kill.
+// goes on where the other process ended.
 func TestQuotaMovesWithTheTask(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, tenantRoutes("quota: {keys: 60}"))

@@ -305,8 +305,8 @@ func TestErrorFollowsTheRecordsBeforeIt(t *testing.T) {
 	b.want("no memory for what is not here", pollOf(b.fetched(0, 900, 20), kgo.FetchPartition{Partition: 1, Err: kafka.ErrBudgetExhausted}), 99, "1:"+kafka.ErrBudgetExhausted.Error(), "0:15", "0:20")
 }
 
-// TestLossComesBeforeTheRecordsBehindIt: the client has gone back to where a new leader has other records, hands them out, and
-// says why behind them.
+// TestLossComesBeforeTheRecordsBehindIt covers a client that has gone back to an offset where a new leader has other
+// records: it hands out these records, and reports the loss only behind them. The worker must find the loss first.
 func TestLossComesBeforeTheRecordsBehindIt(t *testing.T) {
 	t.Parallel()
 	lost := &kgo.ErrDataLoss{Topic: "raw", Partition: 1, ConsumedTo: 250, ResetTo: 200}
@@ -322,8 +322,8 @@ func TestLossComesBeforeTheRecordsBehindIt(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsIsDropped: of partitions that are gone, of those that come back, and at a reset, after
-// which others wait until the records come again.
+// TestWhatWaitsIsDropped protects that a worker drops the waiting records of partitions that are gone, of partitions
+// that come back, and of all partitions at a reset, after which others wait until the records come again.
 func TestWhatWaitsIsDropped(t *testing.T) {
 	t.Parallel()
 	b := newOrderingBench(t, &shared{})
