@@ -99,7 +99,7 @@ func TestStopLongerThanTheRetentionOfTheChangelog(t *testing.T) {
 				b.wait("the rows to be written again", func() bool { return b.wholeChangelogs() == 4 })
 				assertOnce(t, b.read("signals.unique"), sent)
 				must(t, i.stop())
-				must(t, os.RemoveAll(cfg.StateDir)) // the second life reads them
+				must(t, os.RemoveAll(cfg.StateDir)) // so that the second life reads the rows of the changelog
 			}
 		})
 	}
@@ -173,7 +173,7 @@ func TestDecisionKeepsTheRouteSet(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	i := b.living(cfg, batch("s", 100)...) // every partition has some
+	i := b.living(cfg, batch("s", 100)...) // every partition has some of these events
 	b.apply(strings.ReplaceAll(benchRoutes, "window: 1h", "window: 2h"))
 	b.taken(2, i)
 	must(t, i.stop())
@@ -348,7 +348,7 @@ func TestOffsetsOfTheRouterAfterAKill(t *testing.T) {
 			b := newBench(t, withoutKeyRoutes)
 			cfg := b.config("one")
 			b.lived(cfg, withoutKey(40)...)
-			for p := range int32(4) { // as a kill after the last transaction leaves it
+			for p := range int32(4) { // marks as a kill after the last transaction leaves them
 				b.writeMark("signals.raw", p, 10, false)
 			}
 			if c.reset {
@@ -414,7 +414,7 @@ func TestRecreatedRoutedTopicIsRefused(t *testing.T) {
 			_, err := b.admin.DeleteTopics(t.Context(), "signals.raw")
 			must(t, err)
 			b.createTopic("signals.raw", 4)
-			b.client = b.newClient() // the other one knows the deleted topic
+			b.client = b.newClient() // the former client knows the deleted topic
 			b.produce(batch("new", 60)...)
 			i := b.start(cfg)
 			b.accept(b.awaitRefusals(i, 4, app.TopicRecreated), app.FromStart, false)

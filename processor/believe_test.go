@@ -21,7 +21,7 @@ type combination struct{ local, changelog, group, input string }
 const (
 	perPartition = 4
 	behindNext   = perPartition     // also the group's offset that is behind
-	next         = 2 * perPartition // of the newest checkpoint
+	next         = 2 * perPartition // the offset of the newest checkpoint
 	aheadOffset  = next + 3
 	cutTo        = next + 1 // of a cut input: it loses one event
 )
@@ -256,7 +256,7 @@ func TestRecordsDeletedBeforeTheFirstTransaction(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, k.routes)
 			b.createTopic("signals.raw", 4)
-			b.produce(batch("expired", 8)...) // before the app: it need not read them
+			b.produce(batch("expired", 8)...) // sent before the app starts, so it does not have to read them
 			b.deleteRecords(b.ends("signals.raw"))
 			cfg := b.config("one")
 			cfg.LeaveOnStop = true

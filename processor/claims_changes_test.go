@@ -23,7 +23,7 @@ var claimsBeforeChange = fmt.Sprintf(claimRoutes, "wait") + strings.TrimPrefix(b
 var claimChanges = map[string]struct {
 	old, new string
 	removes  bool // the route of claim mode
-	audited  bool // else an audit begins at the change
+	audited  bool // otherwise an audit begins at the change
 }{
 	"longer window":    {old: "window: 1h\n    output: ops.run", new: "window: 5h\n    output: ops.run", audited: true},
 	"shorter window":   {old: "window: 1h\n    output: ops.run", new: "window: 15m\n    output: ops.run", audited: true},

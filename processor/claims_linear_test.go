@@ -45,7 +45,7 @@ type (
 type claimSpec struct {
 	status  string // "", in_progress, submitted, completed
 	attempt int
-	last    replayed // the last outcome that ended something
+	last    replayed // the last outcome that ended an attempt
 }
 
 func (s claimSpec) step(input, output any) (bool, claimSpec) {
@@ -53,13 +53,13 @@ func (s claimSpec) step(input, output any) (bool, claimSpec) {
 		return s.applyOutcome(o, bool(output.(accepted)))
 	}
 	switch answer := output.(type) {
-	case run: // the first, or the lease is over, whose clock is not part of this
+	case run: // the first attempt, or the lease is over; the specification has no clock
 		legal := answer.attempt == s.attempt+1 && (s.status == "" || s.status == "in_progress")
 		s.status, s.attempt = "in_progress", answer.attempt
 		return legal, s
 	case pending:
 		return s.status == "in_progress" || s.status == "submitted", s
-	case replayed: // of a completed key, or to one that waited
+	case replayed: // the answer for a completed key, or to a request that waited
 		return answer == s.last && (s.status == "completed" || answer.status != "completed"), s
 	case nil: // no sender received the answer, and it did not run
 		return true, s
@@ -78,7 +78,7 @@ func (s claimSpec) applyOutcome(o outcomeSent, ok bool) (bool, claimSpec) {
 	case o.kind == "completed" && s.status == "completed":
 		return ok == (o.value == s.last.value), s // another result is a second execution
 	case (o.kind == "failed" || o.kind == "rejected") && s.status == "" && s.attempt > 0:
-		return ok, s // came twice: counts once
+		return ok, s // the same outcome came twice and counts once
 	case o.kind == "completed", o.kind == "failed", o.kind == "rejected":
 		legal = s.status == "in_progress" || s.status == "submitted"
 		s.status, s.last = "", replayed{o.kind, o.value}
@@ -160,7 +160,7 @@ func (l *linear) listen(ctx context.Context) {
 			case header(r, wire.HeaderVerdict) == "replayed":
 				answer = replayed{header(r, wire.HeaderClaimStatus), string(r.Value)}
 			default:
-				return // the outcome, for the one that ran
+				return // the outcome answers the request that ran
 			}
 			l.mu.Lock()
 			waits := l.waiting[string(r.Key)]
@@ -231,7 +231,7 @@ func (l *linear) execute(ctx context.Context, rng *rand.Rand) {
 		id := fmt.Sprintf("o-%s-%s-%d", derived.Digest, header(event, wire.HeaderAttempt), n)
 		value := "v" + id
 		switch rng.IntN(10) {
-		case 0: // dies
+		case 0: // the executor dies
 		case 1:
 			l.sendOutcome(ctx, key, event, "failed", value, id)
 		case 2:
@@ -240,13 +240,13 @@ func (l *linear) execute(ctx context.Context, rng *rand.Rand) {
 		case 3:
 			l.sendOutcome(ctx, key, event, "submitted", "", id+"-s")
 			l.sendOutcome(ctx, key, event, "completed", value, id)
-		case 4: // out of order
+		case 4: // the outcomes come out of order
 			l.sendOutcome(ctx, key, event, "completed", value, id)
 			l.sendOutcome(ctx, key, event, "submitted", "", id+"-s")
 		default:
 			l.sendOutcome(ctx, key, event, "completed", value, id)
 		}
-		if old = append(old, event); rng.IntN(4) == 0 { // a zombie
+		if old = append(old, event); rng.IntN(4) == 0 { // a zombie answers an old event again
 			zombie := old[rng.IntN(len(old))]
 			l.sendOutcome(ctx, fieldOf(zombie.Value, "id"), zombie, "completed", "zombie", id+"-z")
 		}

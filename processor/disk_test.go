@@ -99,7 +99,7 @@ func TestDiskThatFills(t *testing.T) {
 	if g := group[app.GroupName("app", processor.StageDedup)]; g.State != "Stable" || len(g.Members) != 1 {
 		t.Errorf("the group is %s with %d members", g.State, len(g.Members))
 	}
-	disk.free.Store(-1) // not known: neither pauses nor goes on
+	disk.free.Store(-1) // unknown free space: the tasks neither pause nor go on
 	b.wait("the warning", func() bool { return strings.Contains(b.logs.String(), "free disk space unknown") })
 
 	disk.free.Store(121)

@@ -99,7 +99,7 @@ func TestRegistryIsAway(t *testing.T) {
 			if waits := i.State().SchemaWaits; len(waits) != 1 || waits[0].Partition != "orders.raw/0" || !strings.Contains(waits[0].Reason, "until schema 2 was read") {
 				t.Errorf("the state has %v", waits)
 			}
-			b.ready(i) // to replace the process would not bring back the registry
+			b.ready(i) // the process stays ready, because replacing it would not bring back the registry
 			b.produce(signal("s", 0, testTime))
 			b.wait("the other route", func() bool { return len(b.read("signals.unique")) == 1 })
 			asked := registry.asked.Load()

@@ -28,7 +28,7 @@ type losses struct {
 	ids       map[string][][]string                // by name and partition
 	sent      []*kgo.Record                        // to the input that exists, by offset
 	positions kadm.Offsets                         // of the stores that are behind
-	behind    string                               // a state directory with them
+	behind    string                               // a state directory with these stores
 	seen      map[app.TaskID]map[int64]*kgo.Record // by offset, of all topics that the app writes
 	decided   map[string][]decision                // by topic/partition
 }
@@ -160,7 +160,7 @@ func (l *losses) lose() {
 		l.loseOffsets(app.GroupName("app", processor.StageRoute), "signals.raw")
 	}
 	l.loseInput()
-	l.client = l.newClient() // the other one knows deleted topics
+	l.client = l.newClient() // the former client knows deleted topics
 	l.admin = kadm.NewClient(l.client)
 	for _, name := range []string{"d", "a", "b"} {
 		l.send(name)
@@ -177,7 +177,7 @@ func (l *losses) loseState() {
 		case "whole":
 			continue
 		case "of another cluster":
-			from = dirOf((p + 1) % len(l.all)) // its identity is another one
+			from = dirOf((p + 1) % len(l.all)) // the store of another partition has another identity
 		}
 		dir := filepath.Join(l.cfg.StateDir, dirOf(p))
 		must(l.t, os.RemoveAll(dir))
@@ -198,7 +198,7 @@ func (l *losses) loseChangelogs() {
 	for p, c := range l.all {
 		partition := int32(p)
 		switch c.changelog {
-		case "cut below the position": // of the state that is behind
+		case "cut below the position": // the position of the state that is behind
 			at, _ := l.positions.Lookup(l.kind.changelog, partition)
 			cut.AddOffset(l.kind.changelog, partition, at.At-1, -1)
 		case "cut above the position":

@@ -198,5 +198,5 @@ func TestReplacedClusterStopsTheIngress(t *testing.T) {
 	if !errors.Is(f.err, kafka.ErrOtherCluster) {
 		t.Errorf("the ingress stopped with %v", f.err)
 	}
-	f.err = nil // it is checked again at the end
+	f.err = nil // the end of the test checks the error again
 }

@@ -380,7 +380,7 @@ func TestSelfAuditOfAKeyThatComesLate(t *testing.T) {
 		case "forward":
 			want.DeadLetters, want.Forwarded = 0, 1
 		case "drop":
-			want.DeadLetters, want.Duplicates = 0, 1 // no topic says which of both dropped it
+			want.DeadLetters, want.Duplicates = 0, 1 // no topic says which route dropped the event
 		}
 		if r != want {
 			t.Errorf("on_late %s: %+v, want %+v", policy, r, want)

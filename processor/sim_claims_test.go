@@ -111,7 +111,7 @@ func (g *rawTraffic) claimRecords() []*kgo.Record {
 			}
 		}
 		switch r.IntN(12) {
-		case 0: // dies
+		case 0: // the executor dies
 		case 1:
 			records = append(records, g.outcome(event, "failed"))
 		case 10, 11:

@@ -43,7 +43,7 @@ type simIngress struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
-	killed atomic.Bool // its responses do not arrive
+	killed atomic.Bool // set when the ingress was killed: its responses do not arrive
 }
 
 // simHTTP are the ingress lives of a seed, and its senders.

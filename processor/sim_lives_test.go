@@ -242,7 +242,7 @@ func (s *sim) zombie() string {
 		gone = time.Duration(s.plan.Int64N(int64(s.set.session + s.set.txn + 15*time.Second)))
 	}
 	if s.plan.IntN(8) == 0 {
-		gone += 3 * time.Minute // long enough for what it stands on to be purged
+		gone += 3 * time.Minute // long enough for the records at its offsets to be purged
 	}
 	if s.plan.IntN(3) > 0 {
 		s.in(gone, l.net.mend)

@@ -168,7 +168,7 @@ func TestReleaseKeepsWhatIsWritten(t *testing.T) {
 	}
 }
 
-// TestUnsupportedRelease protects that a system without releases ends them, with one line in the log.
+// TestUnsupportedRelease protects that releases end, with one line in the log, on a system that does not support them.
 func TestUnsupportedRelease(t *testing.T) {
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
