@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestAddressText compares with a text computed by hand from the format.
+// TestAddressText compares the text of an address with a text that was computed by hand from the format.
 func TestAddressText(t *testing.T) {
 	const text = "00000005" + "0123456789abcdef" + "00000000000000ff"
 	a := Address{Partition: 5, Ingress: 0x0123456789abcdef, Request: 255}
@@ -37,8 +37,8 @@ func FuzzAddress(f *testing.F) {
 	})
 }
 
-// TestClaimEncoding has claims with and without addresses, and one whose key was
-// also forwarded unchecked, and one whose token names the app. The bytes were computed by hand.
+// TestClaimEncoding covers claims with and without addresses, a claim whose key was also forwarded unchecked, and a
+// claim whose token names the app. The expected bytes were computed by hand.
 func TestClaimEncoding(t *testing.T) {
 	key := strings.Repeat("00", 32)
 	c := Claim{Since: 1, Requests: []Request{{At: Position{3, 5, 7}, ID: []byte("a")}, {At: Position{3, 5, 8}}}}

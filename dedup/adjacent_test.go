@@ -6,8 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// orderBook judges orders of one kind in claim mode, with a step of 60 and a
-// window of 600. It has one row for each bucket.
+// orderBook judges orders of one kind in claim mode, with a step of 60 and a window of 600. It has one row for each
+// bucket.
 type orderBook struct {
 	rows   map[int64]Row
 	stream int64
@@ -20,7 +20,7 @@ var bookWindow = Window{Size: 600, Skew: 1 << 40}
 
 func newOrderBook() *orderBook { return &orderBook{rows: map[int64]Row{}, stream: NoStreamTime} }
 
-// judge judges an order with its own timestamp at and the event time time.
+// judge judges an order that has at as its own timestamp and time as its event time.
 func (b *orderBook) judge(t rapid.TB, at, time int64, details uint64) ClaimDecision {
 	t.Helper()
 	b.offset++
@@ -47,7 +47,7 @@ func (b *orderBook) judge(t rapid.TB, at, time int64, details uint64) ClaimDecis
 
 func bookDigest(bucket int64) Digest { return Digest{byte(bucket)} }
 
-// applyOutcome applies an outcome to the order of a bucket.
+// applyOutcome applies an outcome to the order in a bucket.
 func (b *orderBook) applyOutcome(t rapid.TB, bucket int64, kind OutcomeKind) {
 	t.Helper()
 	row := b.rows[bucket]
@@ -58,7 +58,7 @@ func (b *orderBook) applyOutcome(t rapid.TB, bucket int64, kind OutcomeKind) {
 	b.rows[bucket] = s.Row
 }
 
-// TestAdjacentRowsDecide judges sequences of orders with own timestamps.
+// TestAdjacentRowsDecide judges sequences of orders that have timestamps of their own.
 func TestAdjacentRowsDecide(t *testing.T) {
 	type order struct {
 		at, time int64
@@ -115,8 +115,8 @@ func TestAdjacentRowsDecide(t *testing.T) {
 	}
 }
 
-// TestOrderIsAnsweredByOneRow judges random orders. The row that decided an order
-// decides it again within its window, whatever orders came between.
+// TestOrderIsAnsweredByOneRow judges random orders. The row that decided an order must decide it again within its
+// window, whatever orders came between.
 func TestOrderIsAnsweredByOneRow(t *testing.T) {
 	type request struct {
 		at    int64

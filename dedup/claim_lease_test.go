@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestLeaseAfterABrokerClockThatJumps: a claim has the broker time of its dispatch. The
-// clock jumps by a day, and the task notices that and starts again. The lease ends neither
-// at once nor a day later, but its length after the jump.
+// TestLeaseAfterABrokerClockThatJumps covers a claim that has the broker time of its dispatch, while the clock jumps
+// by a day and the task notices the jump and starts again. The lease must end neither at once nor a day later, but
+// its length after the jump.
 func TestLeaseAfterABrokerClockThatJumps(t *testing.T) {
 	const (
 		day   = int64(24 * time.Hour / time.Millisecond)

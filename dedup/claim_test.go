@@ -116,7 +116,7 @@ func (p *claimPlay) event(key string, ev ClaimEvent) (string, error) {
 	return out, nil
 }
 
-// next returns the next event of the input, received now.
+// next returns the next event of the input, as if it were received now.
 func (p *claimPlay) next(key, id string, fingerprint uint64, t int64) ClaimEvent {
 	p.offset++
 	at := Position{Offset: p.offset}
@@ -141,7 +141,7 @@ func (p *claimPlay) bypassed(key string, ev ClaimEvent) (string, error) {
 	return out + p.keep(c.Former), nil
 }
 
-// keep stores a former claim, and says how many wait for it.
+// keep stores a former claim, and says how many requests wait for it.
 func (p *claimPlay) keep(former *FormerClaim) string {
 	if former == nil {
 		return ""
@@ -287,7 +287,7 @@ func TestTokenRoundTrip(t *testing.T) {
 	})
 }
 
-// TestTokenGolden pins the text: executors send it back after an upgrade too.
+// TestTokenGolden pins the text of a token, because executors send tokens back after an upgrade, too.
 func TestTokenGolden(t *testing.T) {
 	token := Token{NamespaceID: 2, Partition: 7, At: Position{3, 4, 500}, Attempt: 1}
 	for i := range token.Digest {
@@ -304,9 +304,8 @@ func TestTokenGolden(t *testing.T) {
 	}
 }
 
-// TestTokenWithoutAnApp: a token of an earlier build ends only a claim that such a build
-// dispatched, so an upgrade loses no outcome, and the token of another app ends no claim
-// of this build.
+// TestTokenWithoutAnApp protects that a token of an earlier build ends only a claim that such a build dispatched, so
+// that an upgrade loses no outcome, and that the token of another app ends no claim of this build.
 func TestTokenWithoutAnApp(t *testing.T) {
 	w, rule := Window{Size: 1 << 40, Skew: 1 << 40}, ClaimRule{ResultBytes: 10, Lease: 100}
 	ev := ClaimEvent{Event: Event{Digest: Digest{1}, Time: 1}, ReceivedAt: 1}
@@ -345,8 +344,8 @@ func TestTokenWithoutAnApp(t *testing.T) {
 	}
 }
 
-// TestSecondResult: an attempt that is completed twice has one result. A row of an earlier
-// build has no digest of a result that it omitted, only the length.
+// TestSecondResult protects that an attempt which is completed twice has one result. A row of an earlier build has no
+// digest of a result that it omitted, only its length.
 func TestSecondResult(t *testing.T) {
 	w, rule := Window{Size: 1 << 40, Skew: 1 << 40}, ClaimRule{ResultBytes: 10}
 	for _, c := range []struct {
@@ -384,7 +383,7 @@ func TestSecondResult(t *testing.T) {
 	}
 }
 
-// TestTokenHasOneText refuses texts that decode to the same token.
+// TestTokenHasOneText protects that a token has one text: another text that decodes to the same token is refused.
 func TestTokenHasOneText(t *testing.T) {
 	token := Token{NamespaceID: 2, Partition: 7, At: Position{3, 4, 500}, Attempt: 1}
 	text := string(token.Append(nil))
@@ -401,8 +400,8 @@ func TestTokenHasOneText(t *testing.T) {
 	}
 }
 
-// TestClaimMovesAreClosed requires that every move leads to a status with moves,
-// and that forget is legal from every status but freed.
+// TestClaimMovesAreClosed requires that every move leads to a status that has moves, and that forget is legal from
+// every status but freed.
 func TestClaimMovesAreClosed(t *testing.T) {
 	for from, moves := range claimMoves {
 		for step, to := range moves {
@@ -416,8 +415,8 @@ func TestClaimMovesAreClosed(t *testing.T) {
 	}
 }
 
-// TestRequestsOfAClaimAreBounded requires bounds on their number and bytes, so that
-// the row fits the changelog with the longest keys too.
+// TestRequestsOfAClaimAreBounded requires bounds on the number and the bytes of requests, so that the row fits into
+// the changelog even with the longest keys.
 func TestRequestsOfAClaimAreBounded(t *testing.T) {
 	for _, keyBytes := range []int{0, RequestBytesMax} {
 		w, rule := Window{Size: 1 << 40, Skew: 1 << 40}, ClaimRule{Lease: 1, Wait: WaitingMax, ResultBytes: 1}
@@ -453,8 +452,8 @@ func TestRequestsOfAClaimAreBounded(t *testing.T) {
 	}
 }
 
-// TestTokenOfAnotherNamespace refuses it on a row of every status, with the same
-// reason as without a row.
+// TestTokenOfAnotherNamespace requires that a token of another namespace is refused on a row of every status, with
+// the same reason as without a row.
 func TestTokenOfAnotherNamespace(t *testing.T) {
 	w := Window{Size: 1000, Skew: 1 << 40}
 	for _, status := range []Status{ClaimInProgress, Submitted, Completed, Freed} {

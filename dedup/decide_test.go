@@ -56,7 +56,7 @@ func (p *decidePlay) run(line string) (string, error) {
 	return "", fmt.Errorf("unknown command in %q", line)
 }
 
-// evict removes the rows that are not retained at a stream time.
+// evict removes the rows that are no longer retained at a stream time.
 func evict[K comparable](rows map[K]Row, w Window, streamTime int64) {
 	maps.DeleteFunc(rows, func(_ K, row Row) bool { return !w.Retains(row.First, streamTime) })
 }
@@ -94,8 +94,7 @@ func TestDecidePlays(t *testing.T) {
 	testPlays(t, "decide", func() func(string) (string, error) { return new(decidePlay).run })
 }
 
-// history is the naive reference: it stores every admitted event and searches all
-// of them for a verdict.
+// history is the naive reference: it stores every admitted event, and searches all of them for a verdict.
 type history struct {
 	admitted []int64            // event times
 	emitted  map[int][]int64    // by key: the times of unique and after_window events, in order
@@ -132,8 +131,8 @@ func (h *history) judge(key int, t, brokerTime int64) Verdict {
 	return verdict
 }
 
-// TestDecideAgreesWithHistory decides on random events twice, with all rows and
-// with eviction at random moments. It compares both with the naive reference.
+// TestDecideAgreesWithHistory decides on random events twice, with all rows and with eviction at random moments, and
+// compares both verdicts with the naive reference.
 func TestDecideAgreesWithHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := Window{
@@ -206,8 +205,7 @@ func TestDecideWritesTheRow(t *testing.T) {
 	}
 }
 
-// TestWindowDoesNotOverflow judges times at the ends of int64, where an overflow
-// would change the verdict.
+// TestWindowDoesNotOverflow judges times at the ends of int64, where an overflow would change the verdict.
 func TestWindowDoesNotOverflow(t *testing.T) {
 	w := Window{Size: math.MaxInt64, Grace: math.MaxInt64, Skew: math.MaxInt64}
 	if w.Retention() != math.MaxInt64 || !w.Covers(math.MinInt64+1, -5) || !w.Covers(math.MaxInt64, 5) {

@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// A linkedTask judges events of plain deduplication as package judge does, with a map as store.
+// A linkedTask judges events of plain deduplication as package judge does, with a map as its store.
 type linkedTask struct {
 	w      Window
 	rows   map[Digest]Row
 	stream int64
 }
 
-// judge judges an admitted event of a key. With Duplicate it returns the row that covers it, with
-// a verdict that emits the event's own.
+// judge judges an admitted event of a key. With the verdict Duplicate it returns the row that covers the event; with
+// a verdict that emits, it returns the event's own row.
 func (l *linkedTask) judge(key Digest, at int64) (Verdict, Row) {
 	ev := Event{Digest: key, Time: at, Linked: true}
 	prior, found := l.rows[key]
@@ -39,7 +39,7 @@ func (l *linkedTask) judge(key Digest, at int64) (Verdict, Row) {
 	return verdict, row
 }
 
-// store stores the row of an event that came out, and what it changes of others.
+// store stores the row of an emitted event, and the changes that this row makes to others.
 func (l *linkedTask) store(verdict Verdict, row Row, above, prior *Row) {
 	if verdict != Unique && verdict != AfterWindow {
 		return
@@ -74,7 +74,7 @@ func (l *linkedTask) rowsOf(key Digest) (n int) {
 	return n
 }
 
-// TestEventsOfSeveralWindows judges events of a key with a window of 10 in different orders.
+// TestEventsOfSeveralWindows judges events of a key in different orders, with a window of 10.
 func TestEventsOfSeveralWindows(t *testing.T) {
 	for name, c := range map[string]struct {
 		events []int64
@@ -101,9 +101,9 @@ func TestEventsOfSeveralWindows(t *testing.T) {
 	}
 }
 
-// TestWindowsOfAKeyInAnyOrder judges events of a few keys over several windows in any order, with
-// a stream time that follows the sources at any distance. An event comes out if and only if none
-// came out within a window of it, and is late by time alone. Eviction changes nothing.
+// TestWindowsOfAKeyInAnyOrder judges events of a few keys over several windows in any order, while stream time
+// follows the sources at any distance. An event is emitted if and only if no event was emitted within a window of it,
+// and only time makes an event late. Eviction changes nothing.
 func TestWindowsOfAKeyInAnyOrder(t *testing.T) {
 	counts := map[Verdict]int{}
 	for seed := range uint64(20_000) {
@@ -154,9 +154,9 @@ func TestWindowsOfAKeyInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestWindowsOfAKeyWhileTheWindowChanges: links hold under another window. No two events of a key
-// come out within the shortest window, a duplicate is one of an event that came out, and no event
-// is late but by time.
+// TestWindowsOfAKeyWhileTheWindowChanges protects that the links between rows hold after a change of the window. No
+// two events of a key are emitted within the shortest window, each duplicate is the duplicate of an emitted event,
+// and only time makes an event late.
 func TestWindowsOfAKeyWhileTheWindowChanges(t *testing.T) {
 	below := 0
 	for seed := range uint64(5000) {
@@ -199,8 +199,8 @@ func TestWindowsOfAKeyWhileTheWindowChanges(t *testing.T) {
 	}
 }
 
-// TestUnlinkedRowMakesEarlierEventsLate: before the window of a row without a link another event
-// may have come out. A row that links to such a one shows no more.
+// TestUnlinkedRowMakesEarlierEventsLate covers a row without a link: before its window another event may have been
+// emitted, so earlier events are late. A row that links to an unlinked row proves no more.
 func TestUnlinkedRowMakesEarlierEventsLate(t *testing.T) {
 	key := Digest{1}
 	l := &linkedTask{w: Window{Size: 10, Grace: 100}, rows: map[Digest]Row{key: {Digest: key, First: 50}}, stream: NoStreamTime}
@@ -216,7 +216,8 @@ func TestUnlinkedRowMakesEarlierEventsLate(t *testing.T) {
 	}
 }
 
-// TestErasedWindows: the windows of an erased key are free, and the others stay as they are.
+// TestErasedWindows protects that the windows of an erased key are free, and that the windows of other keys stay as
+// they are.
 func TestErasedWindows(t *testing.T) {
 	key, other := Digest{1}, Digest{2}
 	for seed := range uint64(3000) {
@@ -243,7 +244,7 @@ func TestErasedWindows(t *testing.T) {
 	}
 }
 
-// TestEarlierDigests: a row of an earlier window says of which key it is.
+// TestEarlierDigests protects that a row of an earlier window says to which key it belongs.
 func TestEarlierDigests(t *testing.T) {
 	seen := map[Digest]string{}
 	for _, key := range []Digest{{1}, {2}, {}} {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestHitsAreInTheRow: a row has how many duplicates its key had and when the last one came, in a stated
-// number of bytes. A row without any is as before.
+// TestHitsAreInTheRow protects that a row has the number of duplicates of its key and the time of the last one, in a
+// stated number of bytes. A row without duplicates is encoded as before.
 func TestHitsAreInTheRow(t *testing.T) {
 	first := Row{Digest: Digest{1}, First: 1_764_109_200_000, At: Position{1, 2, 300}, Fingerprint: 7, Status: Seen, Link: LinkNone}
 	row := first

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestBytesOfARequest: a claim takes at most its bytes before, and BytesMax of each request
-// that joined, also if they make all others longer.
+// TestBytesOfARequest protects the bound on a claim: it takes at most the bytes that it had before, plus BytesMax for
+// each request that joined, also if these requests make all others longer.
 func TestBytesOfARequest(t *testing.T) {
 	draw := rand.New(rand.NewPCG(1, 1))
 	request := func() Request {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestKeyChanges changes a counter at random. What AppendChanges writes makes the counter of
-// before equal to it, and nothing is written without a change.
+// TestKeyChanges changes a counter at random. The output of AppendChanges must make the earlier counter equal to the
+// changed one, and must be empty without a change.
 func TestKeyChanges(t *testing.T) {
 	w := Window{Size: 640, Grace: 64}
 	rand := rand.New(rand.NewPCG(1, 2))

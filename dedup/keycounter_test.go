@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestKeyCounterAgainstRows compares the counter with a map of rows over random
-// events. It counts every live row, and no row for more than one bucket too long.
+// TestKeyCounterAgainstRows compares the counter with a map of rows over random events. The counter must count every
+// live row, and count no row for more than one bucket too long.
 func TestKeyCounterAgainstRows(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -71,8 +71,8 @@ func TestKeyCounterAgainstRows(t *testing.T) {
 	}
 }
 
-// TestKeyCounterOfALongerWindow: merged buckets count the same rows, also those that are
-// removed and added later, and are as few as those of a new counter, or twice as many.
+// TestKeyCounterOfALongerWindow protects that merged buckets count the same rows, including rows that are removed and
+// added later. They are as few as the buckets of a new counter, or twice as many.
 func TestKeyCounterOfALongerWindow(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 8))
@@ -145,8 +145,8 @@ func TestDamagedKeyCounterIsRefused(t *testing.T) {
 	}
 }
 
-// TestKeysEndOnce: each row counts once when its window is over and once when its retention is, also when
-// the counter was stored in between and when stream time jumps.
+// TestKeysEndOnce protects that each row counts once when its window is over and once when its retention is over,
+// also if the counter was stored in between and if stream time jumps.
 func TestKeysEndOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := Window{Size: rapid.Int64Range(1, 500).Draw(t, "window"), Grace: rapid.Int64Range(0, 100).Draw(t, "grace")}

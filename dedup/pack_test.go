@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// drawPackable returns a row that a pack can have: like the one before, or with limits.
+// drawPackable returns a row that a pack can have: a row similar to the one before it, or a row with extreme values.
 func drawPackable(rng *rand.Rand, before Row) Row {
 	r := before
 	for i := range r.Digest {
@@ -36,7 +36,7 @@ func drawPackable(rng *rand.Rand, before Row) Row {
 	return r
 }
 
-// TestPackRoundTrip: what is read is what was added, in its order, also after Reset.
+// TestPackRoundTrip protects that a reader returns the rows that were added, in their order, also after Reset.
 func TestPackRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 17))
 	var p Pack
@@ -75,7 +75,7 @@ func TestPackRoundTrip(t *testing.T) {
 	}
 }
 
-// TestPackBytes: a row of steady traffic takes 20 bytes.
+// TestPackBytes protects that a row of steady traffic takes 20 bytes.
 func TestPackBytes(t *testing.T) {
 	var p Pack
 	for n := range 1000 {
@@ -86,7 +86,8 @@ func TestPackBytes(t *testing.T) {
 	}
 }
 
-// TestRowsThatDoNotPack: a pack would lose what only claims and orders have.
+// TestRowsThatDoNotPack protects that rows of claims and orders are not packed, because a pack would lose the fields
+// that only they have.
 func TestRowsThatDoNotPack(t *testing.T) {
 	for name, row := range map[string]Row{
 		"a claim": {Status: ClaimInProgress}, "a shift": {Shift: -5}, "an attempt": {Attempt: 1}, "an empty result": {HasResult: true},
@@ -97,8 +98,8 @@ func TestRowsThatDoNotPack(t *testing.T) {
 	}
 }
 
-// TestPackRefusesDamage: each cut and each unknown flag or version is an error, and no
-// row is made of it.
+// TestPackRefusesDamage protects that each truncation and each unknown flag or version is an error, from which no row
+// is made.
 func TestPackRefusesDamage(t *testing.T) {
 	var p Pack
 	p.Add(&Row{First: 100, At: Position{Topic: 1, Partition: 2, Offset: 3}, Fingerprint: 9})
@@ -131,7 +132,7 @@ func TestPackRefusesDamage(t *testing.T) {
 	}
 }
 
-// FuzzPackedRows: no input panics, and what is read packs again to rows that are the same.
+// FuzzPackedRows requires that no input panics, and that rows which were read can be packed again to equal rows.
 func FuzzPackedRows(f *testing.F) {
 	var p Pack
 	p.Add(&Row{First: 100, At: Position{Topic: 1, Partition: 2, Offset: 3}, Fingerprint: 9})

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// placesOf returns a claim in progress whose first request and n duplicates by HTTP wait;
-// duplicate i has address i, id "i" and deadline 1000+i.
+// placesOf returns a claim in progress for which its first request and n duplicates by HTTP wait. Duplicate i has the
+// address i, the id "i" and the deadline 1000+i.
 func placesOf(t *testing.T, n int, rule ClaimRule) Row {
 	t.Helper()
 	var row Row
@@ -34,7 +34,7 @@ func duplicateByHTTP(n int, id string) ClaimEvent {
 	}
 }
 
-// TestPlaces: which request gives its place to a duplicate.
+// TestPlaces covers which waiting request gives its place to a new duplicate.
 func TestPlaces(t *testing.T) {
 	const none, free = -1, -2
 	for _, c := range []struct {
@@ -91,8 +91,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestDispatchedRequestHasNoDeadline: its client has a response. So its reply with the
-// outcome stays due, also if the lease is over and it is dispatched again.
+// TestDispatchedRequestHasNoDeadline protects the reply of a dispatched request: its client already has a response,
+// so its reply with the outcome stays due, also if the lease is over and the event is dispatched again.
 func TestDispatchedRequestHasNoDeadline(t *testing.T) {
 	rule := ClaimRule{Lease: 100, Wait: 1}
 	row := placesOf(t, 0, rule)
@@ -109,8 +109,8 @@ func TestDispatchedRequestHasNoDeadline(t *testing.T) {
 	}
 }
 
-// TestDeadlinesAreOfClaimsThatNameTheApp: an earlier build reads every claim of an app
-// that it can still run with, and this build reads those without a deadline.
+// TestDeadlinesAreOfClaimsThatNameTheApp protects that an earlier build reads every claim of an app that it can still
+// run with, and that this build reads claims without a deadline.
 func TestDeadlinesAreOfClaimsThatNameTheApp(t *testing.T) {
 	timed := Claim{Requests: []Request{{At: Position{Offset: 1}, ReplyTo: Address{Ingress: 1, Request: 2}, Until: 5}, {At: Position{Offset: 2}}}}
 	plain := timed

@@ -10,8 +10,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the output of the scripts into testdata")
 
-// testPlays runs every script of a directory: commands, each followed by ---- and
-// its inOutput output. Every script starts with a new run function.
+// testPlays runs every script of a directory. A script is a list of commands, each followed by ---- and its expected
+// output. Every script starts with a new run function.
 func testPlays(t *testing.T, dir string, begin func() func(line string) (string, error)) {
 	files, err := filepath.Glob(filepath.Join("testdata", dir, "*.txt"))
 	if err != nil || len(files) == 0 {

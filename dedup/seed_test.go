@@ -6,8 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSeedIsAnEventThatWasEmittedElsewhere: a seed stores the row that an event at its time
-// would store, and nothing where that event would be no first one.
+// TestSeedIsAnEventThatWasEmittedElsewhere protects that a seed stores the row that an event at its time would store,
+// and stores nothing where that event would not be a first event.
 func TestSeedIsAnEventThatWasEmittedElsewhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at := rapid.Int64Range(0, 40)
@@ -43,8 +43,8 @@ func TestSeedIsAnEventThatWasEmittedElsewhere(t *testing.T) {
 	})
 }
 
-// TestSeedsAreClaimsWithoutAToken: an open claim of an app has a token, which names a place of it.
-// That of a line has none, nor has a forwarded one.
+// TestSeedsAreClaimsWithoutAToken covers the token of a seeded claim. An open claim of an app has a token, which
+// names a place of the app. The claim of a seed line has no token, and neither has a forwarded claim.
 func TestSeedsAreClaimsWithoutAToken(t *testing.T) {
 	for _, since := range []int64{0, 5} {
 		claim := Claim{Key: [32]byte{1}, Since: since, Original: []byte("r-1"), Requests: []Request{{ID: []byte("r-1")}}, Result: []byte("done")}
@@ -63,8 +63,8 @@ func TestSeedsAreClaimsWithoutAToken(t *testing.T) {
 	}
 }
 
-// TestLinesOfAnotherTableAreClaims: an operation in progress has the lease of its seed, and one that was
-// submitted has no outcome to come.
+// TestLinesOfAnotherTableAreClaims protects that an operation in progress has the lease of its seed, and that a
+// submitted operation expects no outcome.
 func TestLinesOfAnotherTableAreClaims(t *testing.T) {
 	for _, status := range []Status{ClaimInProgress, Submitted, Completed} {
 		var line, row Row

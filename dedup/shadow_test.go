@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestShadowFates: the four cells, and which events make rows.
+// TestShadowFates covers the four combinations of verdicts, and which events make rows.
 func TestShadowFates(t *testing.T) {
 	w := Window{Size: 10, Grace: 2}
 	row := func(first int64) Row { return Row{First: first} }
@@ -43,8 +43,8 @@ func TestShadowFates(t *testing.T) {
 	}
 }
 
-// TestPromotedRowsEmitEachKeyOnce: random events of one key are emitted by another rule, and
-// make shadow rows. From then on no event is emitted within the window of an emitted one.
+// TestPromotedRowsEmitEachKeyOnce lets another rule emit random events of one key, which make shadow rows. After the
+// promotion, no event is emitted within the window of an emitted one.
 func TestPromotedRowsEmitEachKeyOnce(t *testing.T) {
 	w := Window{Size: 10, Grace: 4}
 	for seed := range uint64(20_000) {

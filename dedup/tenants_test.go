@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// atOnce is the time of an event that its task gets as soon as it was sent.
+// atOnce is the time of an event that its task gets immediately after it was sent.
 func atOnce(now int64) TenantTime { return NewTenantTime(now, now, now) }
 
-// tenantModel has all that a tenant was granted, by time in ms.
+// tenantModel has everything that a tenant was granted, by time in ms.
 type tenantModel struct{ events, keys []int64 }
 
-// TestTenantsKeepTheirShares draws events of some tenants and compares each decision with all
-// that was granted before: never more than the share, and never less than the stated error.
+// TestTenantsKeepTheirShares draws events of some tenants, and compares each decision with everything that was
+// granted before: a tenant never gets more than its share, and never less than its share minus the stated error.
 func TestTenantsKeepTheirShares(t *testing.T) {
 	random := rand.New(rand.NewPCG(20, 2))
 	for range 60 {
@@ -31,7 +31,8 @@ func TestTenantsKeepTheirShares(t *testing.T) {
 			turn := tenants.Turn(fmt.Append(nil, "t", i), false, atOnce(now))
 			burst := max(1, int(TenantBurst/share.Interval))
 			if wait := turn.Take(share); wait > 0 {
-				// With this event there were more than the rate allows, over some time until now.
+				// The tenant was refused, so with this event there must be more events than the rate allows over some
+				// time until now.
 				if !slices.ContainsFunc(seq(len(m.events)), func(k int) bool {
 					took := time.Duration(now-m.events[k]) * time.Millisecond
 					return len(m.events)-k+1 > burst+int((took+share.Interval-1)/share.Interval)-1
@@ -79,8 +80,8 @@ func seq(n int) []int {
 	return all
 }
 
-// TestTenantsAreWhatWasCommitted: the state of a task that loads the checkpoints is that of the
-// one that wrote them, whole and partial, and an abort leaves nothing.
+// TestTenantsAreWhatWasCommitted protects that the state of a task which loads the checkpoints, whole and partial,
+// equals the state of the task that wrote them, and that an abort leaves nothing behind.
 func TestTenantsAreWhatWasCommitted(t *testing.T) {
 	random := rand.New(rand.NewPCG(20, 3))
 	share := TenantShare{Keys: 5, Interval: 2 * time.Second}
@@ -136,8 +137,8 @@ func TestTenantsAreWhatWasCommitted(t *testing.T) {
 	}
 }
 
-// TestInventedTenantsShareAnAccount: names without end take no memory without end, they do not
-// get around the quota, and a tenant with a quota of its own keeps its account.
+// TestInventedTenantsShareAnAccount protects that an unlimited number of names does not take an unlimited amount of
+// memory and does not get around the quota, and that a tenant with a quota of its own keeps its account.
 func TestInventedTenantsShareAnAccount(t *testing.T) {
 	tenants, share := NewTenants(time.Hour, 4), TenantShare{Keys: 3}
 	granted := 0
@@ -164,7 +165,7 @@ func TestInventedTenantsShareAnAccount(t *testing.T) {
 	}
 }
 
-// TestTenantsOfAnotherWindow: after a change of the window no key is forgotten.
+// TestTenantsOfAnotherWindow protects that no key is forgotten after a change of the window.
 func TestTenantsOfAnotherWindow(t *testing.T) {
 	before, now := NewTenants(time.Hour, 4), int64(1_700_000_000_000)
 	for range 7 {
@@ -187,7 +188,7 @@ func TestTenantsOfAnotherWindow(t *testing.T) {
 	}
 }
 
-// TestTenantStateOfDamage: no bytes make the decoders panic or take memory.
+// TestTenantStateOfDamage protects that no bytes make the decoders panic or allocate much memory.
 func TestTenantStateOfDamage(t *testing.T) {
 	tenants := NewTenants(time.Hour, 4)
 	for i := range 6 {
@@ -214,9 +215,9 @@ func TestTenantStateOfDamage(t *testing.T) {
 	}
 }
 
-// TestOutageOfAnyOrder: a tenant whose events are all granted at once as it sends them gets them all
-// after an outage too, in whatever order the inputs are read, and with any number of restarts. With
-// events beyond its share it never gets more than that since the outage began.
+// TestOutageOfAnyOrder protects a tenant whose events would all be granted if each came as it was sent: after an
+// outage it gets all of them, too, in whatever order the task reads the inputs and with any number of restarts. With
+// events beyond its share, a tenant never gets more than its share since the outage began.
 func TestOutageOfAnyOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(20, 4))
 	for run := range 300 {

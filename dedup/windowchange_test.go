@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestChangedWindowIsExactFromItsPointOn judges a key on both sides of what a lengthened
-// window knows: a millisecond before Since, at it, and around Since plus the new size.
+// TestChangedWindowIsExactFromItsPointOn judges a key around the limits of what a lengthened window knows: a
+// millisecond before Since, at Since, and around Since plus the new size.
 func TestChangedWindowIsExactFromItsPointOn(t *testing.T) {
 	const s = 10_000
 	w := Window{Size: 100, Grace: 10}.ChangeTo(Window{Size: 700, Grace: 10}, s)
@@ -40,8 +40,8 @@ func TestChangedWindowIsExactFromItsPointOn(t *testing.T) {
 	}
 }
 
-// TestLongerTwiceMakesNoEventInOrderLate lengthens a window twice at one stream time. What is
-// known does not change by the second one, so no further event may become late.
+// TestLongerTwiceMakesNoEventInOrderLate lengthens a window twice at one stream time. The second change does not
+// change what is known, so no further event may become late.
 func TestLongerTwiceMakesNoEventInOrderLate(t *testing.T) {
 	day := Window{Size: 24, Grace: 1}
 	week := day.ChangeTo(Window{Size: 168, Grace: 1}, 1000)
@@ -51,7 +51,7 @@ func TestLongerTwiceMakesNoEventInOrderLate(t *testing.T) {
 	}
 }
 
-// TestChangeWithoutEventsKnowsNothing changes the window of a namespace without stream time.
+// TestChangeWithoutEventsKnowsNothing changes the window of a namespace that has no stream time yet.
 func TestChangeWithoutEventsKnowsNothing(t *testing.T) {
 	w := Window{Size: 10}.ChangeTo(Window{Size: 5, Skew: 3}, NoStreamTime)
 	if w != (Window{Size: 5, Skew: 3}) || w.FullFrom() != NoStreamTime || !w.IsWhole(NoStreamTime) {
@@ -62,7 +62,7 @@ func TestChangeWithoutEventsKnowsNothing(t *testing.T) {
 	}
 }
 
-// A changing is a namespace whose window changes at random, as its draws say.
+// A changing is a namespace whose window changes at random, as drawn by the test.
 type changing struct {
 	rng    *rand.Rand
 	w      Window // as the tasks have it: the change is dropped once it is whole
@@ -101,10 +101,10 @@ func (c *changing) change() {
 	}
 }
 
-// A memory has every event of a key that was emitted, and never purges.
+// A memory has every emitted event of each key, and never drops an event.
 type memory map[int][]int64
 
-// judge judges by what the rules before left, each by itself.
+// judge judges an event by the rows that each of the earlier rules would have left.
 func (m memory) judge(c *changing, key int, t int64) Verdict {
 	since, late := int64(math.MinInt64), int64(math.MinInt64)
 	for _, b := range c.before {
@@ -123,7 +123,7 @@ func (m memory) judge(c *changing, key int, t int64) Verdict {
 	return m.compare(c, key, t)
 }
 
-// compare judges by the last emitted event of the key, however old.
+// compare judges an event by the last emitted event of its key, however old that is.
 func (m memory) compare(c *changing, key int, t int64) Verdict {
 	emitted := m[key]
 	switch n := len(emitted); {
@@ -137,9 +137,8 @@ func (m memory) compare(c *changing, key int, t int64) Verdict {
 	return Duplicate
 }
 
-// TestChangingWindowAgreesWithAMemory judges random events under windows that change at
-// random: with all rows, with rows evicted at random moments, and by a memory of every event
-// that never purges.
+// TestChangingWindowAgreesWithAMemory judges random events under windows that change at random, in three ways: with
+// all rows, with rows evicted at random moments, and by a memory that never drops an event.
 func TestChangingWindowAgreesWithAMemory(t *testing.T) {
 	verdicts, full, growing := 0, 0, 0
 	counts := map[Verdict]int{}
@@ -201,7 +200,7 @@ func TestChangingWindowAgreesWithAMemory(t *testing.T) {
 	}
 }
 
-// decide decides with all rows and with the retained ones.
+// decide decides on an event twice, with all rows and with the retained rows.
 func (c *changing) decide(t *testing.T, seed uint64, i int, ev Event, key int, all, retained map[int]Row) Verdict {
 	prior, found := all[key]
 	got, row := Decide(ev, prior, found, c.w, c.stream)
@@ -218,8 +217,7 @@ func (c *changing) decide(t *testing.T, seed uint64, i int, ev Event, key int, a
 	return got
 }
 
-// A changingClaim is a task of claim mode with adjacent buckets and collisions, whose window
-// changes.
+// A changingClaim is a task of claim mode with adjacent buckets and collisions, whose window changes.
 type changingClaim struct {
 	*changing
 	rows    map[Digest]Row
@@ -229,10 +227,10 @@ type changingClaim struct {
 
 const changingStep = 20 // between two buckets, ms
 
-// digestAt returns the key of an order in the bucket of a time.
+// digestAt returns the key of an order in the bucket to which a time belongs.
 func digestAt(order byte, bucket int64) Digest { return Digest{order, byte(bucket), byte(bucket >> 8)} }
 
-// event judges an event as the task does, and returns all that it decided.
+// event judges an event as the task does, and returns the decision and a description of everything that it decided.
 func (c *changingClaim) event(order byte, t int64, fingerprint uint64, at int64) (ClaimDecision, string) {
 	if c.evicts {
 		evict(c.rows, c.w, c.stream)
@@ -261,7 +259,7 @@ func (c *changingClaim) event(order byte, t int64, fingerprint uint64, at int64)
 	return d, fmt.Sprintf("%v dispatch=%t expired=%t attempt=%d status=%v at=%d", d.Verdict, d.Dispatch, d.LeaseExpired, d.Row.Attempt, d.Row.Status, admitted)
 }
 
-// prior returns the row that decides an event, with its adjacent and its second key.
+// prior returns the row that decides an event, after a look at its adjacent buckets and its second key.
 func (c *changingClaim) prior(ev *Event, order byte, bucket int64) (Row, bool) {
 	own, found := c.rows[ev.Digest]
 	var adjacent []Row
@@ -296,10 +294,9 @@ func (c *changingClaim) outcome(kind OutcomeKind, token Token) string {
 	return fmt.Sprintf("refused=%q status=%v attempt=%d", s.Refused, s.Row.Status, s.Row.Attempt)
 }
 
-// TestChangingWindowOfClaims runs claims, leases, outcomes, adjacent buckets, collisions and
-// clamped events under windows that change at random. A task that evicts decides as one that
-// never does. No event is dispatched twice within the shortest window, unless a lease or an
-// outcome freed its key.
+// TestChangingWindowOfClaims runs claims, leases, outcomes, adjacent buckets, collisions and clamped events under
+// windows that change at random. A task that evicts rows must decide as a task that never does. No event is
+// dispatched twice within the shortest window, unless a lease or an outcome freed its key.
 func TestChangingWindowOfClaims(t *testing.T) {
 	steps := map[string]int{}
 	for seed := range uint64(3000) {
@@ -345,8 +342,8 @@ func TestChangingWindowOfClaims(t *testing.T) {
 	t.Log(steps)
 }
 
-// TestLateEventOfAShorterWindowClaimsNothing: a window that becomes shorter and whose grace
-// becomes longer retains rows whose window is over for events that stay late.
+// TestLateEventOfAShorterWindowClaimsNothing covers a window that becomes shorter while its grace becomes longer: the
+// task retains rows whose window is over, for events that stay late.
 func TestLateEventOfAShorterWindowClaimsNothing(t *testing.T) {
 	w := Window{Size: 10}.ChangeTo(Window{Size: 1, Grace: 20}, 100)
 	row := Row{First: 82, Status: ClaimInProgress, Attempt: 1}

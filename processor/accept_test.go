@@ -19,7 +19,7 @@ import (
 	"oncebus/state"
 )
 
-// refusals returns what the app waits for, as 'oncebus accept' reads it.
+// refusals returns the partitions for which the app waits for an operator's decision, as 'oncebus accept' reads them.
 func (b *bench) refusals() []app.Refusal {
 	b.t.Helper()
 	decisions, err := app.ReadDecisions(b.t.Context(), b.client, b.topology(), nil)
@@ -27,7 +27,7 @@ func (b *bench) refusals() []app.Refusal {
 	return decisions.Sorted()
 }
 
-// topology has what is needed to read and write the manifest topic.
+// topology returns what the tests need to read and write the manifest topic.
 func (b *bench) topology() *app.Topology {
 	b.t.Helper()
 	meta, err := b.admin.Metadata(b.t.Context(), "app-manifest")
@@ -35,7 +35,7 @@ func (b *bench) topology() *app.Topology {
 	return &app.Topology{App: "app", Manifest: "app-manifest", Topics: map[string]app.Topic{"app-manifest": {ID: meta.Topics["app-manifest"].ID}}}
 }
 
-// awaitRefusals waits until so many partitions are refused, each with a problem.
+// awaitRefusals waits until count partitions are refused, each with this problem.
 func (b *bench) awaitRefusals(i *instance, count int, problem app.Problem) []app.Refusal {
 	b.t.Helper()
 	b.wait("the refusals", func() bool {
@@ -56,7 +56,7 @@ func (b *bench) awaitRefusals(i *instance, count int, problem app.Problem) []app
 	return all
 }
 
-// accept decides on refusals.
+// accept records an operator's decision on refusals, as 'oncebus accept' does.
 func (b *bench) accept(refusals []app.Refusal, way app.Way, unique bool) {
 	b.t.Helper()
 	for _, r := range refusals {
@@ -67,18 +67,17 @@ func (b *bench) accept(refusals []app.Refusal, way app.Way, unique bool) {
 	}
 }
 
-// deleteRecords deletes the records of a topic below offsets, and nothing of a partition
-// that has none.
+// deleteRecords deletes the records of a topic below the given offsets. Partitions without an offset keep all
+// records.
 func (b *bench) deleteRecords(offsets kadm.Offsets) {
 	b.t.Helper()
 	resps, err := b.admin.DeleteRecords(b.t.Context(), offsets)
 	must(b.t, errors.Join(err, resps.Error()))
 }
 
-// TestStopLongerThanTheRetentionOfTheChangelog: everything in the changelog is deleted
-// during a stop. Local state is whole, so the app goes on with it, emits nothing twice,
-// and writes the rows again: the next life needs no local state. The group's offsets may
-// have expired too.
+// TestStopLongerThanTheRetentionOfTheChangelog deletes everything in the changelog while the app is stopped. The
+// local state is complete, so the app goes on with it, emits nothing twice, and writes the rows to the changelog
+// again: the next life then needs no local state. The group's offsets may have expired during the stop, too.
 func TestStopLongerThanTheRetentionOfTheChangelog(t *testing.T) {
 	t.Parallel()
 	for name, offsets := range map[string]bool{"with the group's offsets": true, "without the group's offsets": false} {
@@ -100,14 +99,13 @@ func TestStopLongerThanTheRetentionOfTheChangelog(t *testing.T) {
 				b.wait("the rows to be written again", func() bool { return b.wholeChangelogs() == 4 })
 				assertOnce(t, b.read("signals.unique"), sent)
 				must(t, i.stop())
-				must(t, os.RemoveAll(cfg.StateDir)) // the second life reads them
+				must(t, os.RemoveAll(cfg.StateDir)) // so that the second life reads the rows of the changelog
 			}
 		})
 	}
 }
 
-// wholeChangelogs counts the partitions whose newest checkpoint says that no row is
-// missing.
+// wholeChangelogs counts the partitions whose newest checkpoint says that the changelog lacks no row.
 func (b *bench) wholeChangelogs() (n int) {
 	b.t.Helper()
 	for _, fold := range b.folds("app-repartition-changelog") {
@@ -126,10 +124,10 @@ func (b *bench) deleteGroup(group string) {
 	})
 }
 
-// TestEmptiedChangelogWithoutLocalStateIsRefused deletes all records of the changelog,
-// and the local state with them. A process that went on from the group's offset would
-// emit every duplicate. It refuses, with and without the group's offsets, until an
-// operator decides. By default, events from before the decision are late.
+// TestEmptiedChangelogWithoutLocalStateIsRefused deletes all records of the changelog and the local state with them.
+// A process that went on from the group's offset would emit every duplicate as unique. The process therefore refuses
+// the partitions, with and without the group's offsets, until an operator decides. By default, events from before the
+// decision are then late.
 func TestEmptiedChangelogWithoutLocalStateIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, offsets := range map[string]bool{"with the group's offsets": true, "without the group's offsets": false} {
@@ -169,13 +167,13 @@ func TestEmptiedChangelogWithoutLocalStateIsRefused(t *testing.T) {
 	}
 }
 
-// TestDecisionKeepsTheRouteSet: a task that begins without rows is of the set of its process, also
-// before its first transaction. Else a process with an older set could judge it.
+// TestDecisionKeepsTheRouteSet protects that a task which begins without rows belongs to the route set of its process
+// even before its first transaction. Otherwise a process with an older route set could judge events of this task.
 func TestDecisionKeepsTheRouteSet(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	i := b.living(cfg, batch("s", 100)...) // every partition has some
+	i := b.living(cfg, batch("s", 100)...) // every partition has some of these events
 	b.apply(strings.ReplaceAll(benchRoutes, "window: 1h", "window: 2h"))
 	b.taken(2, i)
 	must(t, i.stop())
@@ -192,9 +190,8 @@ func TestDecisionKeepsTheRouteSet(t *testing.T) {
 	})
 }
 
-// TestCutChangelogIsRefused: the newest checkpoint is there and rows below it are not, so
-// a restore would succeed with a hole. Without local state that has them, an operator
-// decides.
+// TestCutChangelogIsRefused deletes rows of the changelog below its newest checkpoint, so a restore would succeed
+// with rows missing. If no local state has these rows, the process refuses the partition and an operator decides.
 func TestCutChangelogIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -212,7 +209,7 @@ func TestCutChangelogIsRefused(t *testing.T) {
 	b.drain(i, "signals.raw")
 	assertOnce(t, b.read("signals.unique"), sent)
 	must(t, i.stop())
-	// The decision holds after one more loss of local state.
+	// The decision still holds after the local state is lost once more.
 	must(t, os.RemoveAll(cfg.StateDir))
 	i = b.ready(b.start(cfg))
 	b.produce(again...)
@@ -220,7 +217,7 @@ func TestCutChangelogIsRefused(t *testing.T) {
 	assertOnce(t, b.read("signals.unique"), sent)
 }
 
-// cutChangelog deletes all of the changelog but the newest checkpoints.
+// cutChangelog deletes all records of the changelog except the newest checkpoints.
 func (b *bench) cutChangelog() {
 	b.t.Helper()
 	newest := kadm.Offsets{}
@@ -232,9 +229,9 @@ func (b *bench) cutChangelog() {
 	b.deleteRecords(newest)
 }
 
-// TestDeletedInputIsRefused: records were deleted before a task read them. It says which,
-// and after the decision goes on at the first that is left. No event above the gap is
-// skipped. Tasks without a gap run all the time.
+// TestDeletedInputIsRefused deletes input records before a task has read them. The process says which records are
+// missing, and after the operator's decision the task goes on at the first record that is left. No event above the
+// gap is skipped, and tasks without a gap keep running.
 func TestDeletedInputIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, keyedRoutes)
@@ -264,8 +261,8 @@ func TestDeletedInputIsRefused(t *testing.T) {
 	assertOut(t, b, early, left, kept)
 }
 
-// TestInputDeletedWhileItIsRead: the broker deletes records that a running task has not
-// read, while the task waits for its next fetch. Only that task stops.
+// TestInputDeletedWhileItIsRead lets the broker delete records that a running task has not read, while the task waits
+// for its next fetch. Only that task stops.
 func TestInputDeletedWhileItIsRead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, keyedRoutes)
@@ -304,8 +301,8 @@ const withoutKeyRoutes = `routes:
     dead_letter: dead
 `
 
-// TestLostOffsetsOfTheRouterAfterACleanStop: the offsets of the routing group are gone after a clean
-// stop. The marks say where to go on, so events without a key are emitted once.
+// TestLostOffsetsOfTheRouterAfterACleanStop removes the offsets of the routing group after a clean stop. The marks of
+// the stop say where the router goes on, so events without a key are emitted once.
 func TestLostOffsetsOfTheRouterAfterACleanStop(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, withoutKeyRoutes)
@@ -320,7 +317,7 @@ func TestLostOffsetsOfTheRouterAfterACleanStop(t *testing.T) {
 	}
 }
 
-// withoutKey makes events without a key, on all partitions.
+// withoutKey makes n events without a key, spread over all partitions.
 func withoutKey(n int) []*kgo.Record {
 	var records []*kgo.Record
 	for at := range n {
@@ -331,8 +328,8 @@ func withoutKey(n int) []*kgo.Record {
 	return records
 }
 
-// TestOffsetsOfTheRouterAfterAKill: the offsets are gone and no clean mark is there, or
-// they are lower than a mark. Only an operator knows where to go on.
+// TestOffsetsOfTheRouterAfterAKill covers lost offsets of the routing group without the mark of a clean stop, and
+// offsets that are lower than a mark. In both cases only an operator knows where the router has to go on.
 func TestOffsetsOfTheRouterAfterAKill(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -351,7 +348,7 @@ func TestOffsetsOfTheRouterAfterAKill(t *testing.T) {
 			b := newBench(t, withoutKeyRoutes)
 			cfg := b.config("one")
 			b.lived(cfg, withoutKey(40)...)
-			for p := range int32(4) { // as a kill after the last transaction leaves it
+			for p := range int32(4) { // marks as a kill after the last transaction leaves them
 				b.writeMark("signals.raw", p, 10, false)
 			}
 			if c.reset {
@@ -403,8 +400,8 @@ func (b *bench) resetGroup(group, topic string) {
 	})
 }
 
-// TestRecreatedRoutedTopicIsRefused: the offsets belong to the records of a topic that
-// was deleted. Those of the new one would be skipped, also with ONCEBUS_START=latest.
+// TestRecreatedRoutedTopicIsRefused recreates a routed topic. The group's offsets belong to the records of the
+// deleted topic: a router that went on from them would skip records of the new topic, also with ONCEBUS_START=latest.
 func TestRecreatedRoutedTopicIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, start := range []string{app.StartEarliest, app.StartLatest} {
@@ -417,7 +414,7 @@ func TestRecreatedRoutedTopicIsRefused(t *testing.T) {
 			_, err := b.admin.DeleteTopics(t.Context(), "signals.raw")
 			must(t, err)
 			b.createTopic("signals.raw", 4)
-			b.client = b.newClient() // the other one knows the deleted topic
+			b.client = b.newClient() // the former client knows the deleted topic
 			b.produce(batch("new", 60)...)
 			i := b.start(cfg)
 			b.accept(b.awaitRefusals(i, 4, app.TopicRecreated), app.FromStart, false)
@@ -428,8 +425,8 @@ func TestRecreatedRoutedTopicIsRefused(t *testing.T) {
 	}
 }
 
-// TestDeletedRawRecordsAreRefused: records of a routed topic were deleted before they
-// were read, between two lives or while the app waits for its next fetch.
+// TestDeletedRawRecordsAreRefused deletes records of a routed topic before the router has read them, either between
+// two lives or while the app waits for its next fetch.
 func TestDeletedRawRecordsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -454,8 +451,8 @@ func TestDeletedRawRecordsAreRefused(t *testing.T) {
 	assertOut(t, b, batch("early", 40), batch("kept", 40), batch("kept too", 40))
 }
 
-// TestReplacedRawRecordsAreRefused: after a clean stop, the end of a leader epoch shows that
-// a broker lost records that were routed, and has others at their offsets.
+// TestReplacedRawRecordsAreRefused lets the end of a leader epoch show, after a clean stop, that a broker lost
+// records which were routed and now has others at their offsets.
 func TestReplacedRawRecordsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -491,8 +488,8 @@ func TestReplacedRawRecordsAreRefused(t *testing.T) {
 	must(t, i.stop())
 }
 
-// TestOneRefusedRawPartition: while one partition of a routed topic waits for a decision,
-// the others are routed, and its group offset stays.
+// TestOneRefusedRawPartition protects that one partition of a routed topic that waits for a decision holds up no
+// other: the others are routed, and the group offset of the refused partition stays where it is.
 func TestOneRefusedRawPartition(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -17,14 +17,14 @@ import (
 	"oncebus/processor/wire"
 )
 
-// shippedOrders is a process with the shipped orders.yaml, and its orders.
+// shippedOrders is a process that runs with the shipped orders.yaml, and the orders that a test sends to it.
 type shippedOrders struct {
 	*bench
 	cfg processor.Config
 	i   *instance
 }
 
-// edgeMS is a minute's beginning: times of orders are relative to it.
+// edgeMS is the beginning of a minute. The times of orders are relative to it.
 const edgeMS = testTime / 60_000 * 60_000
 
 func newShippedOrders(t *testing.T, changes ...string) *shippedOrders {
@@ -36,8 +36,7 @@ func newShippedOrders(t *testing.T, changes ...string) *shippedOrders {
 	return &shippedOrders{b, cfg, b.ready(b.start(cfg))}
 }
 
-// order makes an order of its own timestamp at, whose record came at came, both
-// in ms from the edge on.
+// order makes an order with the event time at in a record with the timestamp came, both in ms after edgeMS.
 func order(request, client string, at, came int64, partition int32) *kgo.Record {
 	return &kgo.Record{
 		Topic: "orders.raw", Partition: partition, Key: []byte(request), Timestamp: time.UnixMilli(edgeMS + came),
@@ -55,7 +54,7 @@ func (s *shippedOrders) send(orders ...*kgo.Record) {
 	}
 }
 
-// run is the latest run of a request, nil for none.
+// run returns the latest dispatched event of a request, or nil if there is none.
 func (s *shippedOrders) run(request string) (run *kgo.Record) {
 	s.t.Helper()
 	for _, r := range s.read("orders.unique") {
@@ -66,8 +65,8 @@ func (s *shippedOrders) run(request string) (run *kgo.Record) {
 	return run
 }
 
-// TestInspectorFindsAndForgetsAdjacentBuckets: what the service judges a duplicate by,
-// the operator's commands find, and forget.
+// TestInspectorFindsAndForgetsAdjacentBuckets protects that the operator's commands find and forget the same rows of
+// adjacent buckets by which the service judges a duplicate.
 func TestInspectorFindsAndForgetsAdjacentBuckets(t *testing.T) {
 	t.Parallel()
 	s := newShippedOrders(t)

@@ -13,9 +13,9 @@ import (
 	"oncebus/processor"
 )
 
-// TestRequestWaitsForItsTransaction: and not for the commit interval, which is longer here than
-// any test waits. So is an event with a reply address in a raw topic, which the routing stage
-// routes, and an event without a key there, which it turns away.
+// TestRequestWaitsForItsTransaction protects that a request waits only for its transaction and not for the commit
+// interval, which is longer here than any test waits. The same holds for an event with a reply address in a raw
+// topic, which the routing stage routes, and for an event without a key there, which the routing stage turns away.
 func TestRequestWaitsForItsTransaction(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
@@ -30,8 +30,8 @@ func TestRequestWaitsForItsTransaction(t *testing.T) {
 	})
 }
 
-// TestOutcomeThatARequestWaitsFor: the transaction of the routing stage with an outcome ends at
-// once too, on a route whose requests wait for outcomes.
+// TestOutcomeThatARequestWaitsFor protects that the routing stage also ends a transaction with an outcome at once, on
+// a route whose requests wait for outcomes.
 func TestOutcomeThatARequestWaitsFor(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait\n    max_waiting: 1"))

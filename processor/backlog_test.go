@@ -11,9 +11,9 @@ import (
 	"oncebus/processor/app"
 )
 
-// TestPausedPartitionThatComesBackIsFetched: a worker paused the fetching of its inputs, loses
-// some of them to another process, and gets them back. The client remembers the pause, the
-// pacer does not.
+// TestPausedPartitionThatComesBackIsFetched lets a worker pause the fetching of its inputs, lose some of them to
+// another process, and get them back. The client remembers the pause and the pacer does not, so the worker has to
+// resume them.
 func TestPausedPartitionThatComesBackIsFetched(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -23,7 +23,7 @@ func TestPausedPartitionThatComesBackIsFetched(t *testing.T) {
 		cfg.LeaveOnStop = true
 		return cfg
 	}
-	// Its tasks are always behind, and it resumes nothing by itself.
+	// The tasks of this process are always behind, and the process resumes nothing by itself.
 	one := b.ready(b.startWith(config("one"), func(p *processor.Processor) { p.SetPacing(0, 1, -time.Second, time.Millisecond) }))
 	paused := func(inputs float64) bool { return testutil.ToFloat64(one.PausedBacklogs()) == inputs }
 	sent := 0
@@ -50,6 +50,6 @@ func TestPausedPartitionThatComesBackIsFetched(t *testing.T) {
 		return len(b.instances(app.StageRoute)) == 1 && one.Ready() == nil && len(one.State().Tasks) == 4
 	})
 	events()
-	// They are paused again with their first records, which may be some of those sent before.
+	// The partitions are paused again with their first records, which may be some of those sent before.
 	b.wait("events of the partitions that came back", func() bool { return paused(4) && len(b.read("signals.unique")) >= before+2 })
 }

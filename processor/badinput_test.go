@@ -15,8 +15,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// bothWays runs a test on a routes file as it stands and with every route
-// keyed: the two ways of a record must treat bad input alike.
+// bothWays runs a test on a routes file as it stands and with every route prepartitioned: the routed and the
+// prepartitioned way of a record must treat bad input alike.
 func bothWays(t *testing.T, routes string, test func(t *testing.T, routes string)) {
 	t.Helper()
 	t.Run("routed", func(t *testing.T) { test(t, routes) })
@@ -25,7 +25,7 @@ func bothWays(t *testing.T, routes string, test func(t *testing.T, routes string
 	})
 }
 
-// stageOf returns the worker whose transaction turns a record without a key away.
+// stageOf returns the stage whose transaction turns a record without a key away.
 func stageOf(routes string) string {
 	if strings.Contains(routes, "prepartitioned: true") {
 		return processor.StageDedup
@@ -33,7 +33,7 @@ func stageOf(routes string) string {
 	return processor.StageRoute
 }
 
-// sourceOf writes where a record stands as our headers do.
+// sourceOf formats the topic, partition and offset of a record as our headers do.
 func sourceOf(r *kgo.Record) string { return fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset) }
 
 const badRoutes = `routes:
@@ -47,7 +47,7 @@ const badRoutes = `routes:
     dead_letter: dead
 `
 
-// assertCounts checks oncebus_events_total of a route.
+// assertCounts checks the values of oncebus_events_total of a route.
 func assertCounts(t *testing.T, i *instance, route string, want map[string]float64) {
 	t.Helper()
 	for verdict, n := range want {
@@ -58,8 +58,8 @@ func assertCounts(t *testing.T, i *instance, route string, want map[string]float
 	}
 }
 
-// TestDeadLetterIsPartOfTheTransaction fails the end of the transaction that
-// carries a dead letter: it is withdrawn with its offset and written again.
+// TestDeadLetterIsPartOfTheTransaction fails the end of the transaction that carries a dead letter: the dead letter
+// is withdrawn together with its offset, and written again.
 func TestDeadLetterIsPartOfTheTransaction(t *testing.T) {
 	t.Parallel()
 	bothWays(t, badRoutes, func(t *testing.T, routes string) {

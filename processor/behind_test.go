@@ -9,7 +9,7 @@ import (
 	"oncebus/processor/app"
 )
 
-// inputLags returns the lag of the inputs of an instance by partition, of those that have some.
+// inputLags returns the lag of each input partition of an instance that has a lag.
 func inputLags(i *instance) map[string]int64 {
 	lags := map[string]int64{}
 	for _, in := range i.State().Inputs {
@@ -20,9 +20,9 @@ func inputLags(i *instance) map[string]int64 {
 	return lags
 }
 
-// TestInputThatIsNotReadIsNamed: while one of two inputs is not read, /state names the partition
-// that keeps stream time back, by how much and since when, and the gauges rise. With its events the
-// namespace is up to date again.
+// TestInputThatIsNotReadIsNamed leaves one of two inputs unread. Then /state names the partition that keeps stream
+// time back, how far and since when, and the gauges rise. Once the events of that input are read, the namespace is up
+// to date again.
 func TestInputThatIsNotReadIsNamed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, strings.ReplaceAll(benchRoutes, "[signals.raw]", "[signals.raw, alerts.raw]"))
@@ -80,7 +80,7 @@ func TestInputThatIsNotReadIsNamed(t *testing.T) {
 	})
 }
 
-// TestInputsWaitInAHold: what waits in the inputs shows in a hold too.
+// TestInputsWaitInAHold protects that the lag of the inputs shows during a hold, too.
 func TestInputsWaitInAHold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -96,8 +96,9 @@ func TestInputsWaitInAHold(t *testing.T) {
 	})
 }
 
-// TestDiagnosisNamesWhatKeepsTimeBack: from outside, with how far and since when, why, and the way
-// out: a process that does not read, none at all, and a hold, of which the lag shows.
+// TestDiagnosisNamesWhatKeepsTimeBack protects that a diagnosis from outside names the partition that keeps stream
+// time back, how far and since when, why, and the way out. The causes are a process that does not read, no process at
+// all, and a hold, whose lag shows.
 func TestDiagnosisNamesWhatKeepsTimeBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, strings.ReplaceAll(benchRoutes, "[signals.raw]", "[signals.raw, alerts.raw]"))
@@ -116,7 +117,7 @@ func TestDiagnosisNamesWhatKeepsTimeBack(t *testing.T) {
 	i.PauseRouting("alerts.raw")
 	alert("b", testTime+60*minute)
 	alert("c", testTime+60*minute)
-	// Stream time has gone on from testTime for as long as the machine took.
+	// Stream time has advanced from testTime by as long as the machine took.
 	b.produce(signal("u", 0, testTime+90*minute), signal("v", 1, testTime+90*minute))
 	b.drain(i, "signals.raw")
 	b.wait("the state to name the input", func() bool { h := i.State().TimeHeld; return len(h) == 1 && !h[0].Since.IsZero() })

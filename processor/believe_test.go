@@ -13,25 +13,24 @@ import (
 	"oncebus/processor/app"
 )
 
-// A combination is what one partition has lost when its app starts again.
+// A combination says what one partition has lost when its app starts again.
 type combination struct{ local, changelog, group, input string }
 
-// The offsets of a partition before it loses something: it had two lives of perPartition
-// events each. The store that is behind is of the first one. Then came events that no
-// task has read.
+// The offsets of a partition before it loses something: it had two lives of perPartition events each. A store that is
+// behind dates from the first life. After the second life came events that no task has read.
 const (
 	perPartition = 4
 	behindNext   = perPartition     // also the group's offset that is behind
-	next         = 2 * perPartition // of the newest checkpoint
+	next         = 2 * perPartition // the offset of the newest checkpoint
 	aheadOffset  = next + 3
 	cutTo        = next + 1 // of a cut input: it loses one event
 )
 
-// cutAboveWhole is a changelog that begins after its newest whole checkpoint: it has rows, and
-// partial checkpoints that are relative to what was deleted.
+// cutAboveWhole is a changelog that begins after its newest whole checkpoint: it has rows, and partial checkpoints
+// that are relative to the deleted whole checkpoint.
 const cutAboveWhole = "cut above its whole checkpoint"
 
-// combinations returns all combinations with these values of changelog and input.
+// combinations returns all combinations with these states of the changelog and of the input.
 func combinations(changelogs, inputs []string) (all []combination) {
 	locals, _, groups, _ := axes()
 	for _, local := range locals {
@@ -46,9 +45,9 @@ func combinations(changelogs, inputs []string) (all []combination) {
 	return all
 }
 
-// stateProblem is what the task is refused for because of its rows; "" if a complete state
-// is known. A local store that is whole is enough. Else the changelog must have what it
-// lacks. A store of a recreated changelog is one of another topic.
+// stateProblem returns the problem for which the task is refused because of its rows, or "" if a complete state is
+// known. A whole local store is enough. Otherwise the changelog must have what the store lacks. A store of a
+// recreated changelog belongs to another topic.
 func (c combination) stateProblem() app.Problem {
 	switch {
 	case c.changelog == "recreated":
@@ -61,7 +60,7 @@ func (c combination) stateProblem() app.Problem {
 	return app.StateLost
 }
 
-// stateWays are the ways on after a state problem.
+// stateWays returns the decisions that an operator may take after a state problem.
 func (c combination) stateWays() (ways []app.Way) {
 	if c.changelog != "recreated" && (c.local == "whole" || c.local == "behind") {
 		ways = append(ways, app.BelieveLocal)
@@ -72,8 +71,8 @@ func (c combination) stateWays() (ways []app.Way) {
 	return append(ways, app.BelieveNothing)
 }
 
-// routeProblem is what a partition of a routed topic is refused for. Its app stopped
-// cleanly, so its mark is exact.
+// routeProblem returns the problem for which a partition of a routed topic is refused. The app stopped cleanly, so
+// the mark of the partition is exact.
 func (c combination) routeProblem() (app.Problem, []app.Way) {
 	either := []app.Way{app.FromMark, app.FromGroup, app.FromStart, app.FromOffset}
 	switch {
@@ -89,8 +88,8 @@ func (c combination) routeProblem() (app.Problem, []app.Way) {
 	return "", nil
 }
 
-// nextAfter is the input offset at which a task of a prepartitioned topic goes on after
-// the decision on its state; way is "" without one.
+// nextAfter returns the input offset at which a task of a prepartitioned topic goes on after the operator's decision
+// on its state. The way is "" if no decision was needed.
 func (c combination) nextAfter(way app.Way) int64 {
 	logged, stored := c.changelog != "recreated" && c.changelog != "emptied", slices.Contains(c.stateWays(), app.BelieveLocal)
 	group := map[string]int64{"there": next, "gone": -1, "ahead": aheadOffset, "behind": behindNext}[c.group]
@@ -109,7 +108,7 @@ func (c combination) nextAfter(way app.Way) int64 {
 	return max(0, group)
 }
 
-// stateOutcome is what a start does with the rows of a combination, for an operator.
+// stateOutcome describes for an operator what a start does with the rows of a combination.
 func (c combination) stateOutcome() string {
 	problem := c.stateProblem()
 	if problem == "" {
@@ -122,7 +121,7 @@ func (c combination) stateOutcome() string {
 	return outcome
 }
 
-// inputOutcome is what it does with the input and the group's offset, if the state is known.
+// inputOutcome describes what a start does with the input and the group's offset, if the state is known.
 func (c combination) inputOutcome(k *inputKind) string {
 	if problem, ways := c.routeProblem(); k.routed && problem != "" {
 		return refusedFor(problem, ways)
@@ -136,7 +135,7 @@ func (c combination) inputOutcome(k *inputKind) string {
 	return "`--recreated`"
 }
 
-// refusedFor names a refusal and the flags that decide.
+// refusedFor names a refusal and the flags of the command that decides on it.
 func refusedFor(problem app.Problem, ways []app.Way) string {
 	flags := "`" + string(problem) + "`: "
 	for n, way := range ways {
@@ -153,7 +152,7 @@ func refusedFor(problem app.Problem, ways []app.Way) string {
 	return strings.ReplaceAll(flags, "OFFSET", "N")
 }
 
-// TestBelievedTables compares the page with the outcomes that TestWhatIsBelieved expects.
+// TestBelievedTables protects that the page's tables list the same outcomes that TestWhatIsBelieved expects.
 func TestBelievedTables(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
@@ -210,13 +209,12 @@ func inputKinds() []*inputKind {
 	}
 }
 
-// TestWhatIsBelieved starts apps after every combination of losses, one combination a
-// partition. A topic is recreated as a whole, so the combinations that share this are one
-// app. Each partition goes on exactly, or is refused with the command that decides. Each
-// way that a refusal offers is taken by some of the partitions with this refusal. In the
-// end no event has been emitted twice and none is missing: each is in the output, or a
-// dead letter, or one of the records whose loss a refusal stated. Where the state is known
-// the oracle judges the whole history.
+// TestWhatIsBelieved starts apps after every combination of losses, with one combination per partition. A topic is
+// recreated as a whole, so the combinations with a recreated topic share an app. Each partition goes on at the exact
+// offset, or is refused with the command that decides. Each way that a refusal offers is taken by some of the
+// partitions with this refusal. In the end no event has been emitted twice and none is missing: each event is in the
+// output, or is a dead letter, or is one of the records whose loss a refusal stated. Where the state is known, the
+// oracle judges the whole history.
 func TestWhatIsBelieved(t *testing.T) {
 	t.Parallel()
 	_, changelogs, _, inputs := axes()
@@ -248,10 +246,9 @@ func TestWhatIsBelieved(t *testing.T) {
 	}
 }
 
-// TestRecordsDeletedBeforeTheFirstTransaction: a process was killed before its first
-// transaction, and records were deleted since. The group has no offset, and no mark or
-// checkpoint exists, as before a first start. The manifest has the offset at which the
-// partition began.
+// TestRecordsDeletedBeforeTheFirstTransaction kills a process before its first transaction and then deletes records.
+// As before a first start, the group has no offset, and no mark or checkpoint exists. The manifest has the offset at
+// which the partition began, and shows the loss.
 func TestRecordsDeletedBeforeTheFirstTransaction(t *testing.T) {
 	t.Parallel()
 	for _, k := range inputKinds() {
@@ -259,7 +256,7 @@ func TestRecordsDeletedBeforeTheFirstTransaction(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, k.routes)
 			b.createTopic("signals.raw", 4)
-			b.produce(batch("expired", 8)...) // before the app: it need not read them
+			b.produce(batch("expired", 8)...) // sent before the app starts, so it does not have to read them
 			b.deleteRecords(b.ends("signals.raw"))
 			cfg := b.config("one")
 			cfg.LeaveOnStop = true
@@ -286,9 +283,8 @@ func TestRecordsDeletedBeforeTheFirstTransaction(t *testing.T) {
 	}
 }
 
-// TestRefusalOfAnEndedProcessIsRemoved: a process refused a partition and died, and what
-// was missing is there again. The next owner starts without a refusal, so 'oncebus accept'
-// lists none.
+// TestRefusalOfAnEndedProcessIsRemoved lets a process refuse a partition and die, and then brings back what was
+// missing. The next owner starts without a refusal, so 'oncebus accept' must list none.
 func TestRefusalOfAnEndedProcessIsRemoved(t *testing.T) {
 	t.Parallel()
 	for _, k := range inputKinds() {

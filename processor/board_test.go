@@ -18,8 +18,9 @@ import (
 	"oncebus/processor/kafkatest/embedded"
 )
 
-// TestBusyBrokerResponds: hundreds of restores can delay a ping beyond its timeout. While
-// other requests get responses, the reason why the process is not ready is another one.
+// TestBusyBrokerResponds protects that the board does not blame the broker for a late ping: hundreds of restores can
+// delay a ping beyond its timeout. As long as other requests get responses, the process is not ready for another
+// reason.
 func TestBusyBrokerResponds(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -47,7 +48,8 @@ func TestBusyBrokerResponds(t *testing.T) {
 	}
 }
 
-// TestBoardSeesResponsesToAllClients: each client begins with these options.
+// TestBoardSeesResponsesToAllClients protects that the options with which each client begins report its responses to
+// the board.
 func TestBoardSeesResponsesToAllClients(t *testing.T) {
 	t.Parallel()
 	cluster := embedded.Start(t)
@@ -75,8 +77,8 @@ func TestBoardSeesResponsesToAllClients(t *testing.T) {
 	}
 }
 
-// TestReadinessCountsRestoringTasks: after a kill with many partitions the operator sees
-// that restores are in progress, and how many.
+// TestReadinessCountsRestoringTasks protects that an operator sees, after a kill with many partitions, that restores
+// are in progress and how many.
 func TestReadinessCountsRestoringTasks(t *testing.T) {
 	t.Parallel()
 	task := func(partition int32, state taskState, reason string) TaskState {
@@ -102,8 +104,8 @@ func TestReadinessCountsRestoringTasks(t *testing.T) {
 	}
 }
 
-// TestReadinessWaitsForAllWorkersToHavePartitions: a worker that joins after another one of its
-// process gets its partitions in a second rebalance, which interrupts the other one.
+// TestReadinessWaitsForAllWorkersToHavePartitions covers a worker that joins after another worker of its process. It
+// gets its partitions in a second rebalance, which interrupts the first worker.
 func TestReadinessWaitsForAllWorkersToHavePartitions(t *testing.T) {
 	t.Parallel()
 	b := newBoard()
@@ -133,8 +135,9 @@ func TestReadinessWaitsForAllWorkersToHavePartitions(t *testing.T) {
 	}
 }
 
-// TestLagOfATaskThatFetchedNothing is not known at first, and 0 once polls came back without records: after 'oncebus apply' in an app
-// without traffic, its tasks have begun again, and nothing waits. Until then the worker publishes again.
+// TestLagOfATaskThatFetchedNothing protects that the lag of a task is not known at first, and is 0 once polls came
+// back without records. After 'oncebus apply' in an app without traffic, for example, its tasks have begun again and
+// nothing waits. Until the lag is known, the worker publishes again.
 func TestLagOfATaskThatFetchedNothing(t *testing.T) {
 	t.Parallel()
 	s := &taskSet{shared: &shared{board: newBoard()}, tasks: map[app.TaskID]*task{}, worker: "one-dedup-0"}
@@ -178,8 +181,8 @@ func TestLagOfATaskThatFetchedNothing(t *testing.T) {
 	}
 }
 
-// TestEndsOfRestoresArePublishedTogether: with many tasks; and the last one at once, because
-// the process is ready then.
+// TestEndsOfRestoresArePublishedTogether protects that a worker with many tasks publishes the ends of their restores
+// together, but the last end at once, because the process is ready then.
 func TestEndsOfRestoresArePublishedTogether(t *testing.T) {
 	t.Parallel()
 	s := &taskSet{shared: &shared{board: newBoard()}, tasks: map[app.TaskID]*task{}, worker: "one-dedup-0", published: time.Now()}

@@ -13,7 +13,7 @@ import (
 	"oncebus/processor"
 )
 
-// batchesOf calls visit for every batch that a produce request has for a topic.
+// batchesOf returns an observer of requests that calls visit for every batch that a produce request has for a topic.
 func (b *bench) batchesOf(topic string, visit func(partition int32, batch *kmsg.RecordBatch)) func(kmsg.Request) bool {
 	b.t.Helper()
 	meta, err := b.admin.Metadata(b.t.Context(), topic)
@@ -46,9 +46,9 @@ func (b *bench) largerThan(topic string, n int32) func(kmsg.Request) bool {
 	}
 }
 
-// TestTransactionThatTimesOutShrinks lets the brokers acknowledge a batch of one record
-// in time, and no larger one (hazard C12). The transactions shrink to one record, which
-// commits. When the brokers are fast again, they grow back.
+// TestTransactionThatTimesOutShrinks lets the brokers acknowledge a batch of one record in time, and no larger batch
+// (hazard C12). The transactions shrink to one record, which commits. When the brokers are fast again, the
+// transactions grow back.
 func TestTransactionThatTimesOutShrinks(t *testing.T) {
 	t.Parallel()
 	for stage, topic := range map[string]string{processor.StageRoute: "app-repartition", processor.StageDedup: "signals.unique"} {

@@ -16,7 +16,7 @@ import (
 	"oncebus/processor/kafkatest/embedded"
 )
 
-// requestCounter counts the requests of a client, and the bytes of the responses.
+// requestCounter counts the requests of a client and the bytes of their responses.
 type requestCounter struct {
 	mu       sync.Mutex
 	requests map[kmsg.Key]int
@@ -43,8 +43,8 @@ func (c *requestCounter) take() (requests, bytes map[kmsg.Key]int) {
 	return requests, bytes
 }
 
-// boundsOfAll makes readers of all partitions of a new topic list their bounds at the same
-// time, and returns the requests and the bytes of their responses.
+// boundsOfAll lets readers of all partitions of a new topic list their bounds at the same time, and returns the
+// number of requests and the bytes of their responses.
 func boundsOfAll(t *testing.T, partitions int32) (requests, bytes map[kmsg.Key]int) {
 	cluster := embedded.Start(t)
 	cluster.CreateTopic("log", partitions)
@@ -72,8 +72,9 @@ func boundsOfAll(t *testing.T, partitions int32) (requests, bytes map[kmsg.Key]i
 	return counter.take()
 }
 
-// TestBoundsOfAPartitionCostNoMoreInATopicOfMany: each task of a topic lists the bounds of its
-// changelog and of its input, and tasks that do so at the same time share requests.
+// TestBoundsOfAPartitionCostNoMoreInATopicOfMany protects that the bounds of a partition cost no more requests in a
+// topic with many partitions. Each task lists the bounds of its changelog and of its input, and tasks that list them
+// at the same time share requests.
 func TestBoundsOfAPartitionCostNoMoreInATopicOfMany(t *testing.T) {
 	t.Parallel()
 	const few, many = 1, 64
@@ -91,8 +92,7 @@ func TestBoundsOfAPartitionCostNoMoreInATopicOfMany(t *testing.T) {
 	}
 }
 
-// TestBoundsFollowALeaderThatMoves: the leader that readers share refuses: the partition
-// moved.
+// TestBoundsFollowALeaderThatMoves lets a partition move, so that the leader which the readers share refuses.
 func TestBoundsFollowALeaderThatMoves(t *testing.T) {
 	t.Parallel()
 	cluster := embedded.Start(t)
@@ -137,8 +137,8 @@ func TestBoundsFollowALeaderThatMoves(t *testing.T) {
 	}
 }
 
-// TestBoundsOfARecreatedTopic: the offsets of another topic with the same name are no
-// bounds, even where the leader is known from before.
+// TestBoundsOfARecreatedTopic protects that a reader never takes the offsets of another topic with the same name for
+// its bounds, even if it knows the leader from before.
 func TestBoundsOfARecreatedTopic(t *testing.T) {
 	t.Parallel()
 	cluster := embedded.Start(t)

@@ -39,27 +39,27 @@ func heapMax() (stop func() uint64) {
 	}
 }
 
-// heap returns the bytes that were reachable at the last garbage collection. The garbage
-// on top of them depends on when the collector runs, and so on how busy the machine is.
+// heap returns the bytes that were reachable at the last garbage collection. Garbage does not count: its amount
+// depends on when the collector runs, and so on how busy the machine is.
 func heap() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
 
-// heapAboveIdleMax is what batches may add to the live heap of an idle process. The heap
-// has what the embedded broker stores and sends, too. With batches as large as the budget,
-// that is several times a batch. Without a budget, records of 1 MB add 360 to 700 MiB.
+// heapAboveIdleMax and heapAboveIdleMaxLarge bound what batches may add to the live heap of an idle process. The heap
+// also has what the embedded broker stores and sends; with batches as large as the budget, that is several times a
+// batch. Without a budget, records of 1 MB add 360 to 700 MiB.
 const heapAboveIdleMax, heapAboveIdleMaxLarge = 256 << 20, 384 << 20
 
-// verdicts returns the series of the events with a verdict.
+// verdicts returns the metric series that counts the events with a verdict.
 func verdicts(verdict string) string {
 	return fmt.Sprintf("oncebus_events_total{route=%q,verdict=%q}", "signals", verdict)
 }
 
-// TestManyLargeBatchesStayInTheBudget puts batches into an input, each of which decompresses
-// to just under the bound of one. Together they have many times the memory that a process
-// may take. It is not parallel, because it measures the heap.
+// TestManyLargeBatchesStayInTheBudget puts batches into an input that each decompress to just under the limit of a
+// batch. Together they have many times the memory that a process may take. The test is not parallel, because it
+// measures the heap.
 func TestManyLargeBatchesStayInTheBudget(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it decompresses 3 GB: make verify runs it without the race detector")

@@ -22,7 +22,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// openRoutes are one route that does not wait for local state and one that does.
+// openRoutes has one route that does not wait for local state (fail_open) and one that does.
 const openRoutes = `routes:
   - name: signals
     topics: [signals.raw]
@@ -40,13 +40,12 @@ const openRoutes = `routes:
     on_state_failure: fail_closed
 `
 
-// verdictOf returns the verdict of an emitted record. Only a unique event may say none.
+// verdictOf returns the verdict of an emitted record. Only a unique event may lack a verdict header.
 func verdictOf(r *kgo.Record) string {
 	return cmp.Or(header(r, wire.HeaderVerdict), dedup.Unique.String())
 }
 
-// outputs returns, by record key, the verdicts under which a topic's events
-// stand in it, in order.
+// outputs returns the verdicts of a topic's events by record key, in the order of the topic.
 func (b *bench) outputs(topic string) map[string]string {
 	b.t.Helper()
 	all := map[string]string{}
@@ -81,7 +80,7 @@ func bypassed(i *instance, topic string) bool {
 	return n == 4
 }
 
-// live counts the keys of a status that the tasks show.
+// live counts the keys with a status that the tasks show.
 func live(i *instance, status dedup.Status) (n uint64) {
 	for _, task := range i.State().Tasks {
 		for _, k := range task.Keys {
@@ -93,7 +92,7 @@ func live(i *instance, status dedup.Status) (n uint64) {
 	return n
 }
 
-// passesTo waits until so many records of a topic are marked bypassed.
+// passesTo waits until n records of a topic are marked bypassed.
 func (b *bench) passesTo(topic string, n int) {
 	b.t.Helper()
 	b.wait(fmt.Sprintf("%d events marked bypassed in %s", n, topic), func() bool {
@@ -107,9 +106,8 @@ func (b *bench) passesTo(topic string, n int) {
 	})
 }
 
-// TestEventsBypassAFullDisk: without room for local state the
-// events of a fail_open route are forwarded and marked, those of a fail_closed route
-// wait. With free space, checking resumes, and the forwarded events are stored.
+// TestEventsBypassAFullDisk leaves no room for local state: the events of a fail_open route are forwarded and marked,
+// and those of a fail_closed route wait. Once space is free, checking resumes, and the forwarded events are stored.
 func TestEventsBypassAFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, restart := range []bool{false, true} {
@@ -170,8 +168,8 @@ func TestEventsBypassAFullDisk(t *testing.T) {
 	}
 }
 
-// TestBypassWithAnUnknownCommitOutcome: the broker commits while the client gets
-// an unknown outcome. What was bypassed is not emitted again.
+// TestBypassWithAnUnknownCommitOutcome lets the broker commit while the client gets an unknown outcome. Events that
+// were bypassed in that transaction are not emitted again.
 func TestBypassWithAnUnknownCommitOutcome(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, openRoutes)
@@ -198,9 +196,8 @@ func TestBypassWithAnUnknownCommitOutcome(t *testing.T) {
 	}
 }
 
-// TestBrokenStateDoesNotStopOpenRoutes: where rebuilds are no help, a process
-// with a route that does not wait goes on without local state, until a person
-// has looked.
+// TestBrokenStateDoesNotStopOpenRoutes breaks local state so that rebuilds do not help. A process with a fail_open
+// route goes on without local state until an operator has looked.
 func TestBrokenStateDoesNotStopOpenRoutes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, openRoutes)
@@ -235,8 +232,8 @@ func TestBrokenStateDoesNotStopOpenRoutes(t *testing.T) {
 	}
 }
 
-// TestStateThatCannotBeOpened: whatever is wrong with the directory, events of
-// the open route go on, and the state comes back when it is put right.
+// TestStateThatCannotBeOpened protects that the events of the fail_open route go on whatever is wrong with the state
+// directory, and that the state comes back once the directory is repaired.
 func TestStateThatCannotBeOpened(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, openRoutes)
@@ -264,9 +261,9 @@ func TestStateThatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// TestRandomOutagesOfLocalState: whatever the disk does and whenever processes
-// die, each event goes out at most once, no key is missed, at most one duplicate of
-// each is called unique, and the route that waits is not touched by any of it.
+// TestRandomOutagesOfLocalState protects that, whatever the disk does and whenever processes die, each event is
+// emitted at most once, no key is missed, at most one duplicate of each key is called unique, and the fail_closed
+// route is not affected.
 func TestRandomOutagesOfLocalState(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, openRoutes)
@@ -304,7 +301,7 @@ func TestRandomOutagesOfLocalState(t *testing.T) {
 			i = b.startWith(cfg, place)
 		}
 	}
-	// Where each bypass was followed by a stop, none of them has forwarded an event.
+	// Where a stop followed each bypass, no task has forwarded an event yet.
 	disk.free.Store(80)
 	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
 	last := signal("last", 0, testTime)
@@ -346,8 +343,8 @@ func TestRandomOutagesOfLocalState(t *testing.T) {
 	b.assertOutputs("strict.unique", wantStrict)
 }
 
-// TestFailOpenPrepartitionedTopicsStayInTheTopology: with nothing but prepartitioned topics, one of
-// which does not wait, workers still know all of them when they look again.
+// TestFailOpenPrepartitionedTopicsStayInTheTopology protects that workers of an app with only prepartitioned topics,
+// one of which is fail_open, still know all of them when they look at the topics again.
 func TestFailOpenPrepartitionedTopicsStayInTheTopology(t *testing.T) {
 	t.Parallel()
 	keyed := strings.NewReplacer("[signals.raw]\n", "[signals.raw]\n    prepartitioned: true\n", "[strict.raw]\n", "[strict.raw]\n    prepartitioned: true\n")
@@ -369,8 +366,8 @@ func TestFailOpenPrepartitionedTopicsStayInTheTopology(t *testing.T) {
 	b.assertOutputs("strict.unique", map[string]string{"k-a": "unique"})
 }
 
-// TestBombDuringABypass: a batch that decompresses to too much holds
-// nothing up, and becomes one dead letter, however often it is met.
+// TestBombDuringABypass protects that a batch that decompresses to too many bytes holds nothing up during a bypass,
+// and becomes exactly one dead letter however often a worker meets it.
 func TestBombDuringABypass(t *testing.T) {
 	t.Parallel()
 	for _, restart := range []bool{false, true} {

@@ -21,8 +21,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// catchUp starts an app for the first time on a topic with a history, and returns the most keys that
-// its tasks had at a time, and how long it took.
+// catchUp starts an app for the first time on a topic with a history. It returns the largest number of keys that its
+// tasks had at a time, and how long the catch-up took.
 func (h *history) catchUp(t *testing.T, workers int, window string) (keys float64, took time.Duration) {
 	t.Helper()
 	b := newBench(t, strings.ReplaceAll(benchRoutes, "window: 1h", "window: "+window))
@@ -40,7 +40,7 @@ func (h *history) catchUp(t *testing.T, workers int, window string) (keys float6
 	return b.mostKeys(), took
 }
 
-// mostKeys returns the most keys of each task at the end of a transaction, added up.
+// mostKeys returns the sum over all tasks of the largest number of keys that each had at the end of a transaction.
 func (b *bench) mostKeys() (keys float64) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), embedded.WaitMax)
@@ -68,7 +68,7 @@ func (b *bench) mostKeys() (keys float64) {
 	return keys
 }
 
-// seenKeys returns how many rows of dedup mode the counts of a checkpoint have.
+// seenKeys returns how many rows of dedup mode the counts in a checkpoint show.
 func seenKeys(t *testing.T, counts string) (n uint64) {
 	t.Helper()
 	for b := []byte(counts); len(b) > 0; {
@@ -88,9 +88,9 @@ func seenKeys(t *testing.T, counts string) (n uint64) {
 	return n
 }
 
-// TestCatchUpNeedsHardlyMoreRowsThanLiveTraffic: the partitions of a backlog are read in the order
-// of time, by all workers of a process, so few rows are kept for a partition that is behind. What two
-// workers produce at a time are some hours of this history, so they get a longer window.
+// TestCatchUpNeedsHardlyMoreRowsThanLiveTraffic protects that all workers of a process read the partitions of a
+// backlog in the order of event time, so that tasks keep few rows for a partition that is behind. Two workers produce
+// some hours of this history at a time, so they get a longer window.
 func TestCatchUpNeedsHardlyMoreRowsThanLiveTraffic(t *testing.T) {
 	t.Parallel()
 	const week, ids = 7 * 24 * time.Hour, 100_000
@@ -108,7 +108,8 @@ func TestCatchUpNeedsHardlyMoreRowsThanLiveTraffic(t *testing.T) {
 			live, inTime := inOrder.catchUp(t, 1, c.window)
 			keys, took := c.catchUp(t, c.workers, c.window)
 			t.Logf("%.0f keys in %v, in order %.0f in %v", keys, took, live, inTime)
-			// Without an order it is 40 times. On a busy machine waits run out, at rest it is at most 1.5.
+			// Without an order the factor is 40. With the order it is at most 1.5 on an idle machine; on a busy
+			// machine, waits run out.
 			if keys > 8*live {
 				t.Errorf("%.0f keys, %.1f times those of live traffic", keys, keys/live)
 			}
@@ -116,8 +117,9 @@ func TestCatchUpNeedsHardlyMoreRowsThanLiveTraffic(t *testing.T) {
 	}
 }
 
-// TestCatchUpRoutesEachRecordOnce: also what has waited for records of other partitions when commits
-// are refused, when workers join and leave, at stops, at a hold, and before a batch that is too large.
+// TestCatchUpRoutesEachRecordOnce protects that each record is routed once, also a record that has waited for records
+// of other partitions while commits are refused, workers join and leave, the process stops, a hold begins, or a batch
+// that is too large comes.
 func TestCatchUpRoutesEachRecordOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -15,8 +15,9 @@ import (
 	"oncebus/processor/front"
 )
 
-// TestAwaitNamesWhoIsMissingWhenALookIsCutShort: the time is over in the middle of a look. That
-// look knows no process, so the one before tells which have not taken the set.
+// TestAwaitNamesWhoIsMissingWhenALookIsCutShort lets the time run out in the middle of a look at the processes. That
+// look knows no process yet, so the error uses the look before it to name the processes that have not taken the route
+// set.
 func TestAwaitNamesWhoIsMissingWhenALookIsCutShort(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -41,8 +42,8 @@ func TestAwaitNamesWhoIsMissingWhenALookIsCutShort(t *testing.T) {
 	}
 }
 
-// TestPlanRefusesWhatApplyWould: another number of partitions, and an input that does not exist. Each is
-// refused by both commands in the same words, and nothing is written.
+// TestPlanRefusesWhatApplyWould covers a changed number of partitions and an input that does not exist. Both commands
+// refuse each of them in the same words, and write nothing.
 func TestPlanRefusesWhatApplyWould(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -71,8 +72,8 @@ func TestPlanRefusesWhatApplyWould(t *testing.T) {
 	}
 }
 
-// TestPlanSaysWhatItWaitsFor: a process that is frozen has a transaction open. The plan of a window
-// needs the task's stream time, and says which task it waits for.
+// TestPlanSaysWhatItWaitsFor freezes a process with an open transaction. The plan of a window needs the stream time
+// of the task, so it says which task it waits for.
 func TestPlanSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -102,7 +103,7 @@ func TestPlanSaysWhatItWaitsFor(t *testing.T) {
 	must(t, <-planned)
 }
 
-// saying hands each line of a log out.
+// saying sends each line of a log to a channel.
 type saying chan string
 
 func (s saying) Write(line []byte) (int, error) {

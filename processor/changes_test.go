@@ -13,9 +13,8 @@ import (
 	"oncebus/processor/move"
 )
 
-// TestChangesFollowEachOther: the keys of an app move, a shadow is promoted, and the app goes to
-// another cluster. No change undoes one before it, and after the move a start check finds what a
-// start would.
+// TestChangesFollowEachOther moves the keys of an app, promotes a shadow, and moves the app to another cluster. No
+// change may undo an earlier one, and after the last move a start check finds what a start would find.
 func TestChangesFollowEachOther(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, beforeRoutes)

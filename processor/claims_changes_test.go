@@ -16,14 +16,14 @@ import (
 	"oncebus/processor/wire"
 )
 
-// claimsBeforeChange are the routes that the changes begin with: one of claim mode, and one that stays.
+// claimsBeforeChange are the routes before each change: one route of claim mode, and one that stays as it is.
 var claimsBeforeChange = fmt.Sprintf(claimRoutes, "wait") + strings.TrimPrefix(benchRoutes, "routes:\n")
 
-// claimChanges are the changes of these routes: text that is replaced.
+// claimChanges are the changes of these routes, each as text to replace.
 var claimChanges = map[string]struct {
 	old, new string
 	removes  bool // the route of claim mode
-	audited  bool // else an audit begins at the change
+	audited  bool // otherwise an audit begins at the change
 }{
 	"longer window":    {old: "window: 1h\n    output: ops.run", new: "window: 5h\n    output: ops.run", audited: true},
 	"shorter window":   {old: "window: 1h\n    output: ops.run", new: "window: 15m\n    output: ops.run", audited: true},
@@ -57,7 +57,7 @@ func (c *claimChange) send(requests ...string) {
 	c.drain(c.i, "ops.raw")
 }
 
-// runs returns what was dispatched, by operation.
+// runs returns the dispatched events by operation.
 func (c *claimChange) runs() map[string][]*kgo.Record {
 	c.t.Helper()
 	all := map[string][]*kgo.Record{}
@@ -86,7 +86,8 @@ func (c *claimChange) complete(topic string, ids ...string) {
 	c.drain(c.i, topic)
 }
 
-// change puts routes in force. With rebuilt it does so while no process runs, and the next one has no local state.
+// change puts routes in force. With rebuilt it does so while no process runs, and removes the local state before the
+// next start.
 func (c *claimChange) change(routes string, set int64, rebuilt bool) {
 	c.t.Helper()
 	if rebuilt {
@@ -100,8 +101,8 @@ func (c *claimChange) change(routes string, set int64, rebuilt bool) {
 	c.taken(set, c.i)
 }
 
-// check compares the replies: each request has one, with the result of its own operation, or
-// with in_progress if that is what it has to get.
+// check compares the replies: each request has one, with the result of its own operation. The requests in inProgress
+// have in_progress instead.
 func (c *claimChange) check(inProgress ...string) {
 	c.t.Helper()
 	for id, runs := range c.runs() {
@@ -129,10 +130,10 @@ func (c *claimChange) check(inProgress ...string) {
 	}
 }
 
-// TestClaimsAreOpenAcrossChanges: claims are open while their route gets another window, policy,
-// lease, topic or neighbour, or is removed and put back. Each operation is dispatched once, outcomes
-// are taken on both sides of a change, and every sender gets the result of its own operation. With
-// and without local state.
+// TestClaimsAreOpenAcrossChanges changes the window, policy, lease, topic or neighbour of a route while claims of it
+// are open, or removes the route and puts it back. Each operation is dispatched once, outcomes are taken before and
+// after the change, and every sender gets the result of its own operation. Each change runs with and without local
+// state.
 func TestClaimsAreOpenAcrossChanges(t *testing.T) {
 	t.Parallel()
 	for name, change := range claimChanges {
@@ -182,7 +183,7 @@ func TestClaimsAreOpenAcrossChanges(t *testing.T) {
 	}
 }
 
-// applyCounting puts routes in force as 'oncebus apply' does, which counts so many open claims of
+// applyCounting puts routes in force as 'oncebus apply' does, and expects the command to count open claims of
 // namespace ops.
 func (c *claimChange) applyCounting(routes string, open uint64) *app.Applied {
 	c.t.Helper()
@@ -206,9 +207,9 @@ func newClaimChange(t *testing.T) *claimChange {
 	return c
 }
 
-// TestClaimOpenedAfterTheCountGetsItsOutcome: a route is removed, and the command counts no open
-// claim. An event that is judged after the count opens one: its outcome is taken all the same. The
-// topic is read no more once a later command counts none.
+// TestClaimOpenedAfterTheCountGetsItsOutcome removes a route while the command counts no open claim. An event that is
+// judged after the count opens a claim, and its outcome is taken all the same. The outcomes topic is no longer read
+// once a later command counts no open claim.
 func TestClaimOpenedAfterTheCountGetsItsOutcome(t *testing.T) {
 	t.Parallel()
 	c := newClaimChange(t)
@@ -223,8 +224,8 @@ func TestClaimOpenedAfterTheCountGetsItsOutcome(t *testing.T) {
 	}
 }
 
-// TestOutcomesOfAnEarlierRemovalAreRead: a second change follows a removal while a claim of the
-// removed route is open.
+// TestOutcomesOfAnEarlierRemovalAreRead makes a second change after a removal, while a claim of the removed route is
+// still open: its outcomes must be read after the second change, too.
 func TestOutcomesOfAnEarlierRemovalAreRead(t *testing.T) {
 	t.Parallel()
 	c := newClaimChange(t)
@@ -237,8 +238,8 @@ func TestOutcomesOfAnEarlierRemovalAreRead(t *testing.T) {
 	c.check()
 }
 
-// TestUnknownCountKeepsTheOutcomes: a command that does not know how many claims are open, as right
-// after a move of the keys, goes on reading the outcomes of a route that was removed before.
+// TestUnknownCountKeepsTheOutcomes covers a command that does not know how many claims are open, for example right
+// after a move of the keys. The app then goes on reading the outcomes of a route that was removed before.
 func TestUnknownCountKeepsTheOutcomes(t *testing.T) {
 	t.Parallel()
 	c := newClaimChange(t)

@@ -16,11 +16,11 @@ import (
 	"oncebus/processor/wire"
 )
 
-// payRoute has the namespace that the holder of route ops tries to get at.
+// payRoute has the namespace that the token holder of route ops tries to reach.
 var payRoute = strings.ReplaceAll(strings.TrimPrefix(claimRoutes, "routes:\n"), "ops", "pay")
 
-// forgery is the token of a claim of route pay with the namespace of route ops
-// in it. A client with write access to ops.outcomes alone can make it.
+// forgery returns the token of a claim of route pay, changed to name the namespace of route ops. A client that can
+// write only to ops.outcomes can make it.
 func (b *bench) forgery(i *instance) dedup.Token {
 	b.t.Helper()
 	pay := operation("1", "first", 0)
@@ -33,9 +33,9 @@ func (b *bench) forgery(i *instance) dedup.Token {
 	return token
 }
 
-// TestTokenOfAnotherNamespaceIsRefused, whatever it says, also if the ingress client
-// writes the outcome: the claim stands, and the outcome is refused like one of a key
-// without a row.
+// TestTokenOfAnotherNamespaceIsRefused protects claims against a token of another namespace, whatever the outcome
+// says and also if the ingress client writes it: the claim stands, and the outcome is refused like an outcome for a
+// key without a row.
 func TestTokenOfAnotherNamespaceIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, kind := range dedup.OutcomeKinds {
@@ -76,8 +76,8 @@ func TestTokenOfAnotherNamespaceIsRefused(t *testing.T) {
 	}
 }
 
-// TestIngressClientRefusesATokenWithoutAnAttempt, as the command forget of older builds
-// made it.
+// TestIngressClientRefusesATokenWithoutAnAttempt covers a token without an attempt, as the command forget of older
+// builds made it.
 func TestIngressClientRefusesATokenWithoutAnAttempt(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))
@@ -96,8 +96,8 @@ func TestIngressClientRefusesATokenWithoutAnAttempt(t *testing.T) {
 	assertAnswer(t, f.submit(request("1", "second")), "unique in_progress attempt 2 forwarded")
 }
 
-// TestTokenOfAnotherAppIsRefused: two apps have the same routes, and their executors send
-// their outcomes to one topic. Each app refuses the other's, and its claims stand.
+// TestTokenOfAnotherAppIsRefused runs two apps with the same routes, whose executors send outcomes to one topic. Each
+// app refuses the outcomes with the other app's tokens, and its own claims stand.
 func TestTokenOfAnotherAppIsRefused(t *testing.T) {
 	t.Parallel()
 	routes := fmt.Sprintf(claimRoutes, "reject")
@@ -130,10 +130,9 @@ func TestTokenOfAnotherAppIsRefused(t *testing.T) {
 	}
 }
 
-// TestUpgradeKeepsTheOutcomesOfOpenClaims: an app of an earlier build has a claim in
-// progress whose token does not name the app. While a process runs, tokens stay as they
-// are. After a start of all processes they name the app, and the old token still ends its
-// own claim, and no other.
+// TestUpgradeKeepsTheOutcomesOfOpenClaims upgrades an app of an earlier build while a claim is in progress whose
+// token does not name the app. While a process runs, tokens stay as they are. After a start of all processes new
+// tokens name the app, and the old token still ends its own claim and no other.
 func TestUpgradeKeepsTheOutcomesOfOpenClaims(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
@@ -186,8 +185,8 @@ func TestUpgradeKeepsTheOutcomesOfOpenClaims(t *testing.T) {
 	}
 }
 
-// TestSecondResultIsRefused: one token is completed twice with different results. The
-// second one is a dead letter and counts as conflicting; the same one again is a repeat.
+// TestSecondResultIsRefused completes one token twice with different results. The second result becomes a dead letter
+// and counts as conflicting; the same result once more counts as a repeat.
 func TestSecondResultIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))

@@ -8,9 +8,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TestLeasesRestartWithTheTask: what its checkpoints say of the times that
-// leases run by. A task that a process took over judges since then, and its
-// transactions begin after that.
+// TestLeasesRestartWithTheTask checks the times in a task's checkpoints by which leases run. The task of a process
+// that took over judges since the takeover, and the task's transactions begin after that time.
 func TestLeasesRestartWithTheTask(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
@@ -33,7 +32,7 @@ func TestLeasesRestartWithTheTask(t *testing.T) {
 			if n, err := fmt.Sscanf(header(r, wire.HeaderLease), "%d %d", &began, &up); n != 2 {
 				t.Fatalf("header %s is %q: %v", wire.HeaderLease, header(r, wire.HeaderLease), err)
 			}
-			// The broker's clock is ours here; it was asked for before the task ran.
+			// The broker's clock is the clock of this machine, and the process asked for it before the task ran.
 			if up < started-1 || began < up || began > time.Now().UnixMilli() {
 				t.Errorf("life %d, started at %d: a transaction of %d by a task that judges since %d", life, started, began, up)
 			}

@@ -20,7 +20,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// requestSent is a request under a key, outcomeSent an outcome that an executor sent for it.
+// requestSent is a request for a key; outcomeSent is an outcome that an executor sent for it.
 type (
 	requestSent struct{ key string }
 	outcomeSent struct {
@@ -31,8 +31,8 @@ type (
 	}
 )
 
-// The answers to a request: run is a dispatched event, the others are replies.
-// accepted is the answer to outcomeSent.
+// The answers to a request: run is a dispatched event, the other types are replies. The type accepted is the answer
+// to outcomeSent.
 type (
 	run      struct{ attempt int }
 	pending  struct{}
@@ -40,12 +40,12 @@ type (
 	accepted bool
 )
 
-// claimSpec is the sequential specification of a key's claim (README, Claims),
-// written without a look at the code.
+// claimSpec is the sequential specification of a key's claim. It follows the README (Claims) and was written without
+// a look at the code.
 type claimSpec struct {
 	status  string // "", in_progress, submitted, completed
 	attempt int
-	last    replayed // the last outcome that ended something
+	last    replayed // the last outcome that ended an attempt
 }
 
 func (s claimSpec) step(input, output any) (bool, claimSpec) {
@@ -53,13 +53,13 @@ func (s claimSpec) step(input, output any) (bool, claimSpec) {
 		return s.applyOutcome(o, bool(output.(accepted)))
 	}
 	switch answer := output.(type) {
-	case run: // the first, or the lease is over, whose clock is not part of this
+	case run: // the first attempt, or the lease is over; the specification has no clock
 		legal := answer.attempt == s.attempt+1 && (s.status == "" || s.status == "in_progress")
 		s.status, s.attempt = "in_progress", answer.attempt
 		return legal, s
 	case pending:
 		return s.status == "in_progress" || s.status == "submitted", s
-	case replayed: // of a completed key, or to one that waited
+	case replayed: // the answer for a completed key, or to a request that waited
 		return answer == s.last && (s.status == "completed" || answer.status != "completed"), s
 	case nil: // no sender received the answer, and it did not run
 		return true, s
@@ -78,7 +78,7 @@ func (s claimSpec) applyOutcome(o outcomeSent, ok bool) (bool, claimSpec) {
 	case o.kind == "completed" && s.status == "completed":
 		return ok == (o.value == s.last.value), s // another result is a second execution
 	case (o.kind == "failed" || o.kind == "rejected") && s.status == "" && s.attempt > 0:
-		return ok, s // came twice: counts once
+		return ok, s // the same outcome came twice and counts once
 	case o.kind == "completed", o.kind == "failed", o.kind == "rejected":
 		legal = s.status == "in_progress" || s.status == "submitted"
 		s.status, s.last = "", replayed{o.kind, o.value}
@@ -115,7 +115,7 @@ var claimModel = porcupine.Model{
 	Step: func(state, input, output any) (bool, any) { return state.(claimSpec).step(input, output) },
 }
 
-// linear is a run against an app: senders, executors, and a reader for both.
+// linear is a run of senders and executors against an app, with one reader for both.
 type linear struct {
 	*bench
 	client *kgo.Client // of senders and executors
@@ -135,7 +135,7 @@ type linear struct {
 
 func (l *linear) now() int64 { return time.Since(l.began).Nanoseconds() }
 
-// listen hands out what the app emits.
+// listen hands the emitted records and replies to the senders and executors that wait for them.
 func (l *linear) listen(ctx context.Context) {
 	client := l.newClient(kgo.ConsumeTopics("ops.run", "ops.replies", "dead"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	for {
@@ -160,7 +160,7 @@ func (l *linear) listen(ctx context.Context) {
 			case header(r, wire.HeaderVerdict) == "replayed":
 				answer = replayed{header(r, wire.HeaderClaimStatus), string(r.Value)}
 			default:
-				return // the outcome, for the one that ran
+				return // the outcome answers the request that ran
 			}
 			l.mu.Lock()
 			waits := l.waiting[string(r.Key)]
@@ -173,7 +173,7 @@ func (l *linear) listen(ctx context.Context) {
 	}
 }
 
-// sendRequest sends one request and waits for its answer, or for the end of patience.
+// sendRequest sends a request and waits for its answer, or until ctx ends its patience.
 func (l *linear) sendRequest(ctx context.Context, key, request string, partition int32) {
 	answer := make(chan any, 1)
 	l.mu.Lock()
@@ -196,7 +196,7 @@ func (l *linear) sendRequest(ctx context.Context, key, request string, partition
 	l.history = append(l.history, op)
 }
 
-// sendOutcome sends an outcome. Whether it was refused shows in the end.
+// sendOutcome sends an outcome. Only the end of the run shows whether the app refused it.
 func (l *linear) sendOutcome(ctx context.Context, key string, event *kgo.Record, kind, value, id string) {
 	attempt, _ := strconv.Atoi(header(event, wire.HeaderAttempt))
 	rec := outcomeOf(event, kind, []byte(value))
@@ -231,7 +231,7 @@ func (l *linear) execute(ctx context.Context, rng *rand.Rand) {
 		id := fmt.Sprintf("o-%s-%s-%d", derived.Digest, header(event, wire.HeaderAttempt), n)
 		value := "v" + id
 		switch rng.IntN(10) {
-		case 0: // dies
+		case 0: // the executor dies
 		case 1:
 			l.sendOutcome(ctx, key, event, "failed", value, id)
 		case 2:
@@ -240,21 +240,21 @@ func (l *linear) execute(ctx context.Context, rng *rand.Rand) {
 		case 3:
 			l.sendOutcome(ctx, key, event, "submitted", "", id+"-s")
 			l.sendOutcome(ctx, key, event, "completed", value, id)
-		case 4: // out of order
+		case 4: // the outcomes come out of order
 			l.sendOutcome(ctx, key, event, "completed", value, id)
 			l.sendOutcome(ctx, key, event, "submitted", "", id+"-s")
 		default:
 			l.sendOutcome(ctx, key, event, "completed", value, id)
 		}
-		if old = append(old, event); rng.IntN(4) == 0 { // a zombie
+		if old = append(old, event); rng.IntN(4) == 0 { // a zombie answers an old event again
 			zombie := old[rng.IntN(len(old))]
 			l.sendOutcome(ctx, fieldOf(zombie.Value, "id"), zombie, "completed", "zombie", id+"-z")
 		}
 	}
 }
 
-// TestClaimsAreLinearizable: senders, executors and restarts at random; every
-// answer fits one order of events and outcomes for each key.
+// TestClaimsAreLinearizable runs senders, executors and restarts at random. For each key, some single order of
+// requests and outcomes must explain every answer.
 func TestClaimsAreLinearizable(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"reject", "wait", "reject and lag"} {
@@ -291,8 +291,8 @@ func TestClaimsAreLinearizable(t *testing.T) {
 
 const linearLease = 300 * time.Millisecond
 
-// lag holds back stored outcomes for some leases at a time, until ctx is done: the router
-// does not read them, or they are behind the open transaction of an executor that died.
+// lag holds stored outcomes back for some leases at a time until ctx is done: either the router does not read them,
+// or they stand behind the open transaction of an executor that died.
 func (l *linear) lag(ctx context.Context, current *atomic.Pointer[instance]) {
 	dead := l.newClient(kgo.TransactionalID("executor-that-dies"), kgo.TransactionTimeout(10*time.Minute))
 	tick := time.NewTicker(3 * linearLease)
@@ -317,8 +317,8 @@ func (l *linear) lag(ctx context.Context, current *atomic.Pointer[instance]) {
 	}
 }
 
-// linearRun returns the history of a run. With lags it fails if an outcome that was stored in
-// the lease of its attempt was refused because another attempt had begun.
+// linearRun returns the history of a run. With lags, the run fails if the app refused an outcome, because another
+// attempt had begun, although it was stored within the lease of its attempt.
 func linearRun(t *testing.T, policy string, seed uint64, lags bool) []porcupine.Operation {
 	const senders, requests, keys, restarts = 8, 250, 300, 3
 	b := newBench(t, fmt.Sprintf(strings.Replace(claimRoutes, "lease: 10m", fmt.Sprint("lease: ", linearLease), 1), policy))
@@ -340,8 +340,8 @@ func linearRun(t *testing.T, policy string, seed uint64, lags bool) []porcupine.
 	}
 	others.Go(func() { l.listen(ctx) })
 	others.Go(func() { l.execute(ctx, rand.New(rand.NewPCG(seed, 99))) })
-	// Each request has an answer, at the latest when its lease has ended. Patience ends so that one
-	// without fails by the counts.
+	// Each request has an answer at the latest when its lease has ended. The patience has a limit so that a request
+	// without an answer fails the test by the counts.
 	sending, ended := context.WithTimeout(ctx, 5*time.Minute)
 	defer ended()
 	for s := range senders {
@@ -390,8 +390,8 @@ func linearRun(t *testing.T, policy string, seed uint64, lags bool) []porcupine.
 	return l.history
 }
 
-// claimErrors plant what must not happen into a history; false if it has no
-// place for it.
+// claimErrors are functions that plant an error into a history that must not be accepted. They return false if the
+// history has no place for the error.
 var claimErrors = map[string]func([]porcupine.Operation) ([]porcupine.Operation, bool){
 	"two run under one attempt": plantAfter(func(o *porcupine.Operation) (any, bool) {
 		if r, ok := o.Output.(run); ok {
@@ -422,7 +422,7 @@ var claimErrors = map[string]func([]porcupine.Operation) ([]porcupine.Operation,
 	}),
 }
 
-// plantIn changes the first operation that it can be planted in.
+// plantIn plants an error in the first operation that change accepts.
 func plantIn(change func(*porcupine.Operation) bool) func([]porcupine.Operation) ([]porcupine.Operation, bool) {
 	return func(history []porcupine.Operation) ([]porcupine.Operation, bool) {
 		broken := append([]porcupine.Operation(nil), history...)
@@ -435,8 +435,7 @@ func plantIn(change func(*porcupine.Operation) bool) func([]porcupine.Operation)
 	}
 }
 
-// plantAfter adds a request after the first operation that of takes, with the
-// answer that of gives.
+// plantAfter adds a request after the first operation that of accepts, with the answer that of returns.
 func plantAfter(of func(*porcupine.Operation) (any, bool)) func([]porcupine.Operation) ([]porcupine.Operation, bool) {
 	return func(history []porcupine.Operation) ([]porcupine.Operation, bool) {
 		for i := range history {

@@ -29,9 +29,8 @@ func (b *bench) drainShared(i *instance) {
 	b.drain(i, "ops.raw", "late.raw", "ops.outcomes")
 }
 
-// TestOutcomeIsOfTheRouteThatClaimed: of two routes in one namespace, replies have the route
-// of their request, and metric and dead letter of an outcome are those of the route whose
-// event claimed the key.
+// TestOutcomeIsOfTheRouteThatClaimed runs two routes in one namespace. Replies have the route of their request; the
+// metric and the dead letter of an outcome have the route whose event claimed the key.
 func TestOutcomeIsOfTheRouteThatClaimed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, sharedRoutes)
@@ -77,8 +76,8 @@ func TestOutcomeIsOfTheRouteThatClaimed(t *testing.T) {
 	}
 }
 
-// TestReplyHasALongRecordKey: of the first event and of the duplicates, those that wait
-// included.
+// TestReplyHasALongRecordKey protects that replies carry a long record key whole: the replies to the first event and
+// to its duplicates, also to duplicates that wait.
 func TestReplyHasALongRecordKey(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "wait"))
@@ -103,7 +102,8 @@ func TestReplyHasALongRecordKey(t *testing.T) {
 	}
 }
 
-// TestHeadersOfOutcomesInAnyLetterCase: an executor may copy the names from HTTP.
+// TestHeadersOfOutcomesInAnyLetterCase protects that the case of header names does not matter, because an executor
+// may copy the names from HTTP.
 func TestHeadersOfOutcomesInAnyLetterCase(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][2]string{{"Oncebus-Claim-Token", "Oncebus-Outcome"}, {"ONCEBUS-CLAIM-TOKEN", "oncebus-Outcome"}} {

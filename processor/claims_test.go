@@ -29,7 +29,7 @@ const claimRoutes = `routes:
     dead_letter: dead
 `
 
-// operation makes a raw record whose sender calls it request.
+// operation makes a raw record. The value request is the sender's name for it.
 func operation(id, request string, partition int32) *kgo.Record {
 	return &kgo.Record{
 		Topic: "ops.raw", Partition: partition, Key: []byte("k-" + request), Timestamp: time.UnixMilli(testTime),
@@ -37,7 +37,7 @@ func operation(id, request string, partition int32) *kgo.Record {
 	}
 }
 
-// outcomeOf makes an executor's answer to an event it was given.
+// outcomeOf makes the outcome with which an executor answers an event that it was given.
 func outcomeOf(event *kgo.Record, kind string, value []byte, headers ...kgo.RecordHeader) *kgo.Record {
 	return &kgo.Record{
 		Topic: "ops.outcomes", Key: event.Key, Value: value,
@@ -45,7 +45,7 @@ func outcomeOf(event *kgo.Record, kind string, value []byte, headers ...kgo.Reco
 	}
 }
 
-// replies returns the replies by the record that they answer.
+// replies returns the replies by the record that each answers.
 func (b *bench) replies(topic string) map[string]*kgo.Record {
 	b.t.Helper()
 	all := map[string]*kgo.Record{}
@@ -74,9 +74,8 @@ func assertHeaders(t *testing.T, r *kgo.Record, want map[string]string) {
 	}
 }
 
-// TestDuplicateGetsTheOutcomeOfTheFirst follows a claim: dispatched once, in progress,
-// recorded, replayed as recorded, also after a restart and after a rebuild from
-// the changelog.
+// TestDuplicateGetsTheOutcomeOfTheFirst follows a claim: its event is dispatched once, is in progress, and its
+// outcome is recorded and replayed as recorded, also after a restart and after a rebuild from the changelog.
 func TestDuplicateGetsTheOutcomeOfTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
@@ -128,8 +127,8 @@ func TestDuplicateGetsTheOutcomeOfTheFirst(t *testing.T) {
 	b.promiseHeld(cfg)
 }
 
-// TestEverySenderGetsAReply: an event that claims no key gets a reply like all others, also
-// after a restart, and one whose key was erased while it ran.
+// TestEverySenderGetsAReply protects that an event that claims no key gets a reply like all others, also after a
+// restart, and so does an event whose key an operator erased while it ran.
 func TestEverySenderGetsAReply(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "wait")+"    limits: {live_keys: 3}\n    on_late: forward\n")

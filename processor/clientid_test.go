@@ -8,9 +8,9 @@ import (
 	"oncebus/processor/app"
 )
 
-// TestWorkersHaveTheirOwnClientIDs by brokers: each worker's client id is its own and
-// begins with the process's, by which a quota, a log line or a fault in the
-// network before the broker (processor/kafkatest/proxy) finds all of them.
+// TestWorkersHaveTheirOwnClientIDs protects that brokers see a distinct client id for each worker that begins with
+// the client id of the process. A quota, a log line or a fault in the network before the broker
+// (processor/kafkatest/proxy) finds all workers of the process by this prefix.
 func TestWorkersHaveTheirOwnClientIDs(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

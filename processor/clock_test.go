@@ -12,10 +12,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// fakeClocks are a machine's clocks, which a test sets.
+// fakeClocks are a machine's wall clock and monotonic clock, which a test sets.
 type fakeClocks struct{ wall, mono atomic.Int64 } // added to the real ones
 
-// replace makes a processor use the clocks.
+// replace makes a processor use these clocks.
 func (f *fakeClocks) replace(p *processor.Processor) {
 	began := time.Now()
 	p.SetMachine(func() app.Instant {
@@ -24,20 +24,20 @@ func (f *fakeClocks) replace(p *processor.Processor) {
 	})
 }
 
-// advance lets time pass that the broker does not see.
+// advance lets time pass on the machine that the broker does not see.
 func (f *fakeClocks) advance(d time.Duration) {
 	f.wall.Add(d.Milliseconds())
 	f.mono.Add(d.Milliseconds())
 }
 
-// isNow reports whether a broker time is the present one.
+// isNow reports whether a broker time is close to the present time.
 func isNow(ms int64) bool {
 	off := time.Since(time.UnixMilli(ms)).Abs()
 	return off < 40*time.Second
 }
 
-// TestSuspendedMachineObservesBrokerTime: the monotonic clock did not run for a day. The
-// estimate is right again before anything is judged.
+// TestSuspendedMachineObservesBrokerTime stops the monotonic clock for a day. The estimate of the broker's time is
+// right again before the process judges any event.
 func TestSuspendedMachineObservesBrokerTime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -55,9 +55,8 @@ func TestSuspendedMachineObservesBrokerTime(t *testing.T) {
 	b.wait("the log line that names the step", func() bool { return strings.Contains(b.logs.String(), "broker time changed by a step") })
 }
 
-// TestEstimateOfBrokerTimeThatIsADayOff: the broker's clock was set while the app was idle.
-// The topic has the producers' timestamps, so the estimate decides which events are from
-// the future.
+// TestEstimateOfBrokerTimeThatIsADayOff sets the broker's clock while the app is idle. The topic has the producers'
+// timestamps, so the process's estimate decides which events are from the future.
 func TestEstimateOfBrokerTimeThatIsADayOff(t *testing.T) {
 	t.Parallel()
 	for name, off := range map[string]time.Duration{"behind": -24 * time.Hour, "ahead": 24 * time.Hour} {
@@ -83,8 +82,8 @@ func TestEstimateOfBrokerTimeThatIsADayOff(t *testing.T) {
 	}
 }
 
-// TestLeasesBeginAgainAfterAStepOfBrokerTime: a record shows that the estimate is a day
-// wrong. From then on the task measures leases from the step, as after its start.
+// TestLeasesBeginAgainAfterAStepOfBrokerTime lets a record show that the estimate is a day wrong. From this step on,
+// the task measures leases from the step, as it does after its start.
 func TestLeasesBeginAgainAfterAStepOfBrokerTime(t *testing.T) {
 	t.Parallel()
 	for name, off := range map[string]time.Duration{"behind": -24 * time.Hour, "ahead": 24 * time.Hour} {
@@ -112,7 +111,7 @@ func TestLeasesBeginAgainAfterAStepOfBrokerTime(t *testing.T) {
 	}
 }
 
-// lastLease returns when the transaction of the newest checkpoint began, and its task.
+// lastLease returns when the transaction of the newest checkpoint began, and the time since which its task judges.
 func lastLease(t *testing.T, b *bench) (began, up int64) {
 	t.Helper()
 	var last string

@@ -25,8 +25,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A mirror copies a topic from one cluster to another as a consumer with a producer does.
-// It repeats what it wrote since its last commit.
+// A mirror copies a topic from one cluster to another, as a consumer with a producer does. After a restart it writes
+// again what it wrote since its last commit.
 type mirror struct {
 	topic    string
 	from, to *bench
@@ -39,7 +39,8 @@ func newMirror(topic string, from, to *bench) *mirror {
 	return &mirror{topic: topic, from: from, to: to, rng: rand.New(rand.NewPCG(1, 2)), next: map[int32]int64{}}
 }
 
-// run copies all that is there, and repeats up to so many records of each partition before.
+// run copies all records that the source has. Before that it copies up to repeats records of each partition once
+// more.
 func (m *mirror) run(repeats int64) {
 	for p := range m.next {
 		m.next[p] = max(0, m.next[p]-m.rng.Int64N(repeats+1))
@@ -56,7 +57,7 @@ func (m *mirror) run(repeats int64) {
 	m.to.produce(copies...)
 }
 
-// leave holds an app that leaves, and returns its file.
+// leave holds an app that leaves the cluster, and returns the exported file.
 func (b *bench) leave(cfg app.Config) []byte {
 	b.t.Helper()
 	d := b.decider()
@@ -72,7 +73,7 @@ func (b *bench) leave(cfg app.Config) []byte {
 	return file
 }
 
-// exportLeaving returns the file of an app that leaves.
+// exportLeaving exports the file of an app that leaves the cluster.
 func (b *bench) exportLeaving(cfg app.Config, withoutOpen bool) ([]byte, *transfer.Exported, error) {
 	b.t.Helper()
 	c, err := transfer.New(b.t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler))
@@ -92,13 +93,13 @@ func fileSum(file []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// arrive creates an app from the file of another cluster.
+// arrive creates an app from the file that it was exported to in another cluster.
 func (b *bench) arrive(cfg app.Config, file []byte, repeat bool) (*transfer.Arrived, error) {
 	b.t.Helper()
 	return transfer.Arrive(b.t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler), &transfer.ArriveOptions{Open: opener(file), File: fileSum(file), By: "tester", RepeatUnchecked: repeat})
 }
 
-// seedArrival seeds an app with its file.
+// seedArrival seeds an arriving app with its file.
 func (b *bench) seedArrival(ctx context.Context, cfg app.Config, file []byte, change func(*transfer.SeedOptions)) (*transfer.Seeded, error) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, embedded.WaitMax) // it waits for the tasks
@@ -115,7 +116,7 @@ func (b *bench) seedArrival(ctx context.Context, cfg app.Config, file []byte, ch
 
 func unchanged(*transfer.SeedOptions) {}
 
-// emittedIDs counts the ids in the outputs of benches.
+// emittedIDs counts each id in the outputs of all benches.
 func emittedIDs(topic string, benches ...*bench) map[string]int {
 	ids := map[string]int{}
 	for _, b := range benches {
@@ -126,10 +127,10 @@ func emittedIDs(topic string, benches ...*bench) map[string]int {
 	return ids
 }
 
-// TestAppMovesToAnotherCluster: an app leaves one cluster and arrives in another, whose topics a
-// mirror fills that repeats records. Every key is emitted once by both together. An event that
-// would be late in the first is late in the second, although the row that decided on it is gone.
-// Each command is repeated, and the seed is interrupted.
+// TestAppMovesToAnotherCluster lets an app leave one cluster and arrive in another, whose topics a mirror fills that
+// repeats records. Both clusters together emit every key once. An event that would be late in the first cluster is
+// late in the second, although the row that would have decided is gone. Each command is repeated, and the seed is
+// interrupted.
 func TestAppMovesToAnotherCluster(t *testing.T) {
 	t.Parallel()
 	const n = 3000
@@ -143,7 +144,7 @@ func TestAppMovesToAnotherCluster(t *testing.T) {
 	cfg, there := a.config("one"), b.config("one")
 	i := a.ready(a.start(cfg))
 	m := newMirror("signals.raw", a, b)
-	// Ten events of a partition have one time.
+	// Ten events of a partition share an event time.
 	event := func(k int) *kgo.Record { return signal(fmt.Sprint("t-", k), int32(k%3), now+int64(k-k%30)*step) }
 	for k := range n {
 		a.produce(event(k))
@@ -158,7 +159,7 @@ func TestAppMovesToAnotherCluster(t *testing.T) {
 	a.upToDate()
 	file := a.leave(cfg.Config)
 
-	// The first events in the other cluster are late in both.
+	// The first events sent in the other cluster are late in both.
 	a.produce(signal("t-5", 1, now+5*step), signal("late", 2, now+n*step-(75*time.Minute).Milliseconds()))
 
 	if _, err := b.arrive(there.Config, file, false); err == nil || !strings.Contains(err.Error(), "the mirror has not copied the record before the held offset") {
@@ -238,7 +239,7 @@ func TestAppMovesToAnotherCluster(t *testing.T) {
 	b.promiseHeld(there)
 }
 
-// assertStreamTimes checks that each task has the stream time that it has in a file.
+// assertStreamTimes checks that each task has the stream time that the file has for it.
 func (b *bench) assertStreamTimes(i *instance, file []byte) {
 	b.t.Helper()
 	r, err := portable.NewReader(bytes.NewReader(file))
@@ -257,8 +258,7 @@ func (b *bench) assertStreamTimes(i *instance, file []byte) {
 	}
 }
 
-// moved returns the app of a bench in another cluster, as it runs after the move. The inputs are
-// mirrored.
+// moved returns the bench and the instance of an app in another cluster after its move. The inputs are mirrored.
 func (b *bench) moved(cfg processor.Config, text string, file []byte, topics ...string) (*bench, *instance) {
 	b.t.Helper()
 	to := newBench(b.t, text, kfake.ClusterID("east"))
@@ -276,8 +276,8 @@ func (b *bench) moved(cfg processor.Config, text string, file []byte, topics ...
 	return to, i
 }
 
-// TestMovedOrdersAreReplayed: claims of adjacent buckets and of keys that collide are where their
-// duplicates look for them. Claims without an outcome stay behind only if an operator says so.
+// TestMovedOrdersAreReplayed protects that, after a move, claims of adjacent buckets and of colliding keys are where
+// their duplicates look for them. Claims without an outcome stay behind only if the operator says so.
 func TestMovedOrdersAreReplayed(t *testing.T) {
 	t.Parallel()
 	s := newShippedOrders(t)
@@ -328,8 +328,8 @@ func TestMovedOrdersAreReplayed(t *testing.T) {
 	}
 }
 
-// TestAppIsTakenBack: before the release in the other cluster, the app goes on in its own. The
-// release that says nothing of it is refused, and so is each of them once the app has left.
+// TestAppIsTakenBack lets the app go on in its own cluster before its release in the other one. A release without
+// --back is refused, and both kinds of release are refused once the app has left the cluster for good.
 func TestAppIsTakenBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -369,7 +369,7 @@ func TestAppIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestFileOfAnIncompleteHoldIsRefused: no process runs, so no partition is held.
+// TestFileOfAnIncompleteHoldIsRefused exports while no process runs, so that no partition is held.
 func TestFileOfAnIncompleteHoldIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -383,9 +383,9 @@ func TestFileOfAnIncompleteHoldIsRefused(t *testing.T) {
 	}
 }
 
-// TestFileMissesNoEventOfTheIngress: a process of the ingress that has not read the hold yet sends an
-// event while the file is written. Its row may be missing in the file. An event of a transaction that
-// aborts does not count: a process that was killed before the hold leaves such a transaction.
+// TestFileMissesNoEventOfTheIngress covers an ingress process that has not read the hold yet and sends an event while
+// the file is written: the file may lack the row of this event. An event of a transaction that aborts does not count;
+// a process that was killed before the hold leaves such a transaction.
 func TestFileMissesNoEventOfTheIngress(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]kgo.TransactionEndTry{"commits": kgo.TryCommit, "aborts": kgo.TryAbort} {
@@ -423,8 +423,8 @@ func TestFileMissesNoEventOfTheIngress(t *testing.T) {
 	}
 }
 
-// TestArrivalOfAnotherAppIsRefused: settings, routes, secret and topics must be those of the app
-// in its cluster, and the file must be whole. Nothing is created before.
+// TestArrivalOfAnotherAppIsRefused protects that settings, routes, secret and topics must be those of the app in its
+// first cluster, and that the file must be whole. The command creates nothing before it has checked this.
 func TestArrivalOfAnotherAppIsRefused(t *testing.T) {
 	t.Parallel()
 	a := newBench(t, benchRoutes)

@@ -14,7 +14,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// runsOf returns the records of the output by their record key.
+// runsOf returns the records of the output with a record key.
 func (s *shippedOrders) runsOf(key string) (runs []*kgo.Record) {
 	s.t.Helper()
 	for _, r := range s.read("orders.unique") {
@@ -25,9 +25,9 @@ func (s *shippedOrders) runsOf(key string) (runs []*kgo.Record) {
 	return runs
 }
 
-// TestCollidingOrderRunsOnce: an order with the key of another one comes six times, also
-// past the bucket's edge and by other partitions. It runs once, with a token and a key of
-// its own, and every duplicate is answered.
+// TestCollidingOrderRunsOnce sends an order whose key collides with another order's key six times, also past the edge
+// of the bucket and through other partitions. The order runs once, with a token and a key of its own, and every
+// duplicate is answered.
 func TestCollidingOrderRunsOnce(t *testing.T) {
 	t.Parallel()
 	s := newShippedOrders(t)
@@ -54,8 +54,8 @@ func TestCollidingOrderRunsOnce(t *testing.T) {
 	s.promiseHeld(s.cfg)
 }
 
-// TestCollisionByHTTPRunsOnce: the senders of a colliding event get its own outcome, also
-// one that waits for it. The route has no adjacent buckets.
+// TestCollisionByHTTPRunsOnce protects that the senders of a colliding event get the outcome of this event, also a
+// sender that waits for it. The route has no adjacent buckets.
 func TestCollisionByHTTPRunsOnce(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait")+"    collision: forward\n")

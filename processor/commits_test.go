@@ -20,9 +20,8 @@ import (
 	"oncebus/state"
 )
 
-// TestNothingIsAppliedBeforeTheCommit lets no transaction commit any more, and
-// looks into the stores after the process has stopped: they hold what was
-// committed before, and nothing else (invariant 1).
+// TestNothingIsAppliedBeforeTheCommit lets no transaction commit any more, and looks into the stores after the
+// process has stopped: the stores hold what was committed before, and nothing else (invariant 1).
 func TestNothingIsAppliedBeforeTheCommit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -54,7 +53,7 @@ func TestNothingIsAppliedBeforeTheCommit(t *testing.T) {
 	})
 }
 
-// eachStore opens the stores of a stopped instance with four tasks.
+// eachStore opens the stores of a stopped instance with four tasks, and calls each for every store.
 func (b *bench) eachStore(i *instance, each func(partition int32, store *state.Store, stored *wire.Fold)) {
 	b.t.Helper()
 	host, err := state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
@@ -71,8 +70,8 @@ func (b *bench) eachStore(i *instance, each func(partition int32, store *state.S
 	}
 }
 
-// TestFirstEventWaitsForNoInterval sends one event to a process whose commit interval is
-// longer than the test may take: both stages commit it at once.
+// TestFirstEventWaitsForNoInterval sends one event to a process whose commit interval is longer than the test may
+// take. Both stages commit the event at once.
 func TestFirstEventWaitsForNoInterval(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -85,10 +84,9 @@ func TestFirstEventWaitsForNoInterval(t *testing.T) {
 	assertOnce(t, b.read("signals.unique"), map[string]*kgo.Record{"first": first})
 }
 
-// TestPollIsWorkedOffWhole sends many events at once and, when they are being
-// worked off, one event over and over. When that one is out, so is everything
-// that stands before it (hazard A5: what is left of a poll is never polled
-// again).
+// TestPollIsWorkedOffWhole sends many events at once and, while the process works them off, one further event over
+// and over. When that event is emitted, all events before it must be emitted as well (hazard A5: the client never
+// returns the rest of a poll again).
 func TestPollIsWorkedOffWhole(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -10,8 +10,7 @@ import (
 	"oncebus/state"
 )
 
-// goodConfig is what cmd/oncebus makes of an environment with brokers and
-// nothing else.
+// goodConfig returns the configuration that cmd/oncebus makes of an environment that sets only the brokers.
 func goodConfig() Config {
 	return Config{
 		Config: app.Config{
@@ -96,8 +95,8 @@ func TestConfigValidateNamesTheVariable(t *testing.T) {
 	}
 }
 
-// TestMarksOfAStopHaveTime: with many partitions on a busy machine two seconds were too
-// short, and the next start had no marks.
+// TestMarksOfAStopHaveTime protects the time that a stop has for writing its marks. Two seconds were too short with
+// many partitions on a busy machine, and the next start found no marks.
 func TestMarksOfAStopHaveTime(t *testing.T) {
 	for _, tt := range []struct{ stop, transaction, want time.Duration }{
 		{20 * time.Second, 15 * time.Second, 5 * time.Second}, // the defaults

@@ -18,10 +18,11 @@ import (
 	"oncebus/processor/wire"
 )
 
-// rotten is in each batch whose bytes a test changes on their way to a process.
+// rotten is a word in each batch whose bytes a test changes on their way to a process.
 const rotten = "rotten"
 
-// rot dials connections whose fetches bring other bytes behind the word rotten, as change makes them, the nth time.
+// rot returns a dialer whose connections change the bytes of fetched batches behind the word rotten. The function
+// change gets the number of the response and the byte, and returns the new byte.
 func rot(change func(n int64, b byte) byte) *spoilingDialer {
 	var n atomic.Int64
 	d := &spoilingDialer{api: kmsg.Fetch, match: "app-one", spoil: func(frame []byte) ([]byte, error) {
@@ -42,10 +43,11 @@ func rot(change func(n int64, b byte) byte) *spoilingDialer {
 	return d
 }
 
-// onDisk is what a disk does that has changed a byte.
+// onDisk changes a byte in the same way each time, as a disk does that has changed it.
 func onDisk(_ int64, b byte) byte { return b ^ 1 }
 
-// awaitCorrupt waits for the refusal of a partition of the input at a batch, which makes no dead letter besides so many.
+// awaitCorrupt waits until a partition of the input is refused at a batch with this offset, and checks that there are
+// exactly dead dead letters before an operator decides.
 func (b *bench) awaitCorrupt(i *instance, offset int64, dead int) app.Refusal {
 	b.t.Helper()
 	b.wait("a refusal", func() bool {
@@ -57,8 +59,8 @@ func (b *bench) awaitCorrupt(i *instance, offset int64, dead int) app.Refusal {
 	return b.awaitRefused(i, app.TaskID{Topic: "signals.raw", Partition: 1}, &kgo.Record{Topic: "signals.raw", Partition: 1, Offset: offset})
 }
 
-// TestBatchWithAWrongChecksumWaits: its partition waits, and all others go on. An operator skips it. It becomes one dead
-// letter with its offsets, and stays skipped after a restart.
+// TestBatchWithAWrongChecksumWaits protects that only the partition of a batch with a wrong checksum waits. When an
+// operator skips the batch, the batch becomes one dead letter with its offsets, and it stays skipped after a restart.
 func TestBatchWithAWrongChecksumWaits(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
@@ -114,8 +116,8 @@ func TestBatchWithAWrongChecksumWaits(t *testing.T) {
 	})
 }
 
-// TestChecksumThatIsRightByThenIsRead: a replica that has the batch whole leads before an operator decides. Its events come
-// out, and no dead letter.
+// TestChecksumThatIsRightByThenIsRead lets a replica that has the batch intact become the leader before an operator
+// decides. The events of the batch are emitted, and there is no dead letter.
 func TestChecksumThatIsRightByThenIsRead(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
@@ -141,8 +143,8 @@ func TestChecksumThatIsRightByThenIsRead(t *testing.T) {
 	})
 }
 
-// TestDamagedEndOfABatchTakesNoEvent: the last offset of a batch with a wrong checksum may be what is wrong. Events that
-// it would take with it come out, and the dead letter names only what stands before them.
+// TestDamagedEndOfABatchTakesNoEvent damages the last offset of a batch, so that a skip to that offset would take
+// later events with it. These events are emitted, and the dead letter names only the offsets before them.
 func TestDamagedEndOfABatchTakesNoEvent(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
@@ -178,8 +180,8 @@ func TestDamagedEndOfABatchTakesNoEvent(t *testing.T) {
 	})
 }
 
-// TestFaultsOfTheNetworkStopNoPartition: bytes that were changed on their way, once or each time in another way, are
-// read again until they are right.
+// TestFaultsOfTheNetworkStopNoPartition changes bytes on their way, once or in another way each time. The worker
+// reads them again until they are right.
 func TestFaultsOfTheNetworkStopNoPartition(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(n int64, b byte) byte{
@@ -216,7 +218,8 @@ func TestFaultsOfTheNetworkStopNoPartition(t *testing.T) {
 	}
 }
 
-// TestWrongChecksumInTheRepartitionTopic waits for an operator, who skips it. The other tasks go on.
+// TestWrongChecksumInTheRepartitionTopic protects that a wrong checksum in the repartition topic waits for an
+// operator who skips the batch, while the other tasks go on.
 func TestWrongChecksumInTheRepartitionTopic(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -225,8 +228,8 @@ func TestWrongChecksumInTheRepartitionTopic(t *testing.T) {
 	b.skipInRepartition(i, first, fmt.Sprintf("app-repartition/3/%d is wrong; it has the records at offsets %d to %d", first, first, first+2))
 }
 
-// TestWrongChecksumWithoutAnEndIsShown: if nothing shows where such a batch ends, no operator is asked. The process is not
-// ready then, and says why, until the bytes are right.
+// TestWrongChecksumWithoutAnEndIsShown covers a batch with a wrong checksum of which nothing shows where it ends.
+// Then no operator is asked; the process is not ready, and says why, until the bytes are right.
 func TestWrongChecksumWithoutAnEndIsShown(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
@@ -275,8 +278,9 @@ func TestTheClientNamesAWrongChecksum(t *testing.T) {
 	}
 }
 
-// TestCommandsReadAroundAWrongChecksum: the reader of a command has the records before such a batch, and then an error with
-// its offsets, as of one that is too large, so that the command goes on behind it.
+// TestCommandsReadAroundAWrongChecksum protects that the reader of a command returns the records before a batch with
+// a wrong checksum, and then an error with the offsets of the batch, as for a batch that is too large. The command
+// can then go on behind the batch.
 func TestCommandsReadAroundAWrongChecksum(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

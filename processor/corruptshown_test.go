@@ -12,8 +12,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// TestReasonOfAWrongChecksum: the board has it as long as the client knows that the partition waits, and it replaces no
-// other one.
+// TestReasonOfAWrongChecksum protects that the board shows a wrong checksum for as long as the client knows that the
+// partition waits, and that this reason replaces no other.
 func TestReasonOfAWrongChecksum(t *testing.T) {
 	t.Parallel()
 	client, err := kgo.NewClient()
@@ -64,8 +64,8 @@ func TestReasonOfAWrongChecksum(t *testing.T) {
 	}
 }
 
-// TestReadsThatDiffer: only those count of which one found a batch with a wrong checksum. Else records that wait
-// before it would look like a network that changes bytes.
+// TestReadsThatDiffer protects that reads count as different only if one of them found a batch with a wrong checksum.
+// Otherwise records that wait before that batch would look like a network that changes bytes.
 func TestReadsThatDiffer(t *testing.T) {
 	t.Parallel()
 	id, batch := app.TaskID{Topic: "in", Partition: 1}, new(kafka.CorruptBatchError)
@@ -95,7 +95,8 @@ func TestReadsThatDiffer(t *testing.T) {
 	}
 }
 
-// TestFullPartitionIsNotResumed: of one of which enough waits in the order of time nothing is fetched again.
+// TestFullPartitionIsNotResumed protects that a worker fetches nothing more of a partition that already has enough
+// records waiting in the order of time.
 func TestFullPartitionIsNotResumed(t *testing.T) {
 	t.Parallel()
 	client, err := kgo.NewClient()

@@ -16,8 +16,8 @@ import (
 	"oncebus/processor/security"
 )
 
-// TestProcessEndsWhenItIsNoLongerAccepted: also with a transaction open, which
-// waits for a broker to take its records.
+// TestProcessEndsWhenItIsNoLongerAccepted protects that a process whose credentials are refused ends, also with an
+// open transaction that waits for a broker to take its records.
 func TestProcessEndsWhenItIsNoLongerAccepted(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
@@ -60,7 +60,7 @@ func TestProcessEndsWhenItIsNoLongerAccepted(t *testing.T) {
 	if i.err == nil || !security.CredentialsRefused(i.err) {
 		t.Errorf("ended with %v", i.err)
 	}
-	// A process would be gone now; here a worker still waits for a broker.
+	// An operating-system process would be gone now; here a worker still waits for a broker.
 	mu.Lock()
 	refusing = false
 	mu.Unlock()

@@ -22,11 +22,10 @@ import (
 	"oncebus/state"
 )
 
-// lives is a state directory through which an instance has gone: as it was
-// half-way, as a kill left it, and as a clean stop did.
+// lives has three copies of an instance's state directory: half-way, as a kill left it, and as a clean stop left it.
 type lives struct{ half, killed, stopped string }
 
-// harmed is a bench with the state of task 0 about to be injured.
+// harmed is a bench on which a test is about to damage the state of task 0.
 type harmed struct {
 	*bench
 	cfg   processor.Config
@@ -34,8 +33,8 @@ type harmed struct {
 	dir   string // of the task, to be injured
 }
 
-// newHarmed runs an instance over some events and keeps its state. The files
-// of the kill are copied while it is idle.
+// newHarmed runs an instance over some events and keeps copies of its state. It copies the files of the kill while
+// the instance is idle.
 func newHarmed(t *testing.T) *harmed {
 	t.Helper()
 	h := &harmed{bench: newBench(t, benchRoutes)}
@@ -56,9 +55,8 @@ func newHarmed(t *testing.T) *harmed {
 	return h
 }
 
-// copyState copies a state directory as a kill would leave it: if nothing
-// differs after the copy, nothing has changed between the reading of its last
-// file and the comparing of its first.
+// copyState copies a state directory as a kill would leave it. If no file differs after the copy, no file has changed
+// between the reading of the last file and the comparison of the first.
 func (b *bench) copyState(from, to string) {
 	b.t.Helper()
 	b.wait("the files to come to rest", func() bool {
@@ -82,15 +80,14 @@ func (b *bench) copyState(from, to string) {
 	})
 }
 
-// use puts another life's state in the place of the present one.
+// use replaces the present state by the state of another life.
 func (h *harmed) use(life string) { h.copyState(life, h.cfg.StateDir) }
 
-// either stands for damage that may go unnoticed because what is left is the
-// state of an earlier time: the end of a log that Badger only appends to.
+// either stands for damage that may go unnoticed because what is left is the state of an earlier time, for example a
+// lost end of a log that Badger only appends to.
 const either = -1
 
-// proceed starts on what is there and expects every event once, as if nothing
-// had been done to the state.
+// proceed starts on the damaged state and expects every event once, as if the state were undamaged.
 func (h *harmed) proceed(quarantined float64) *instance {
 	h.t.Helper()
 	i := h.ready(h.start(h.cfg))
@@ -121,10 +118,9 @@ func (h *harmed) files(kind string) []string {
 	return all
 }
 
-// TestEveryDamageEndsInARebuild injures the files of one task, of a kill and
-// of a clean stop, in seeded places, and expects that nothing is lost and
-// nothing comes twice. Package state does it at hundreds of places; here it is
-// about what the processor makes of it.
+// TestEveryDamageEndsInARebuild damages the files of one task, after a kill and after a clean stop, in seeded places.
+// It expects that nothing is lost and nothing comes twice. The tests of package state damage hundreds of places; this
+// test shows what the processor makes of the damage.
 func TestEveryDamageEndsInARebuild(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
@@ -176,7 +172,7 @@ func TestEveryDamageEndsInARebuild(t *testing.T) {
 	}
 }
 
-// onFiles injures every file of a kind; there has to be one.
+// onFiles applies harm to every file of a kind. At least one such file must exist.
 func onFiles(kind string, harm func(path string) error) func(*testing.T, *harmed) {
 	return func(t *testing.T, h *harmed) {
 		files := h.files(kind)
@@ -189,7 +185,7 @@ func onFiles(kind string, harm func(path string) error) func(*testing.T, *harmed
 	}
 }
 
-// content returns what is in a file, without the zeros at its end.
+// content returns the content of a file without the zeros at its end.
 func content(path string) ([]byte, int, error) {
 	b, err := os.ReadFile(path)
 	used := len(b)
@@ -238,8 +234,7 @@ func zero(path string) error {
 	return os.WriteFile(path, b, 0o600)
 }
 
-// move makes the state of task 0 say that it has read the changelog up to
-// another position.
+// move makes the state of task 0 claim that the task has read the changelog up to another position.
 func (h *harmed) move(position int64) {
 	h.t.Helper()
 	host, err := state.NewHost(h.cfg.State, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))

@@ -25,8 +25,7 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// diagnose returns what a diagnosis finds, with the clock of this machine that much
-// ahead.
+// diagnose returns the findings of a diagnosis while the clock of this machine is ahead by this duration.
 func (b *bench) diagnose(cfg processor.Config, ahead time.Duration, extra ...kgo.Opt) []app.Finding {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
@@ -36,7 +35,7 @@ func (b *bench) diagnose(cfg processor.Config, ahead time.Duration, extra ...kgo
 	return findings
 }
 
-// assertFinding checks the worst level, and that a finding of this check has the text.
+// assertFinding checks the worst level of all findings, and that a finding of this check contains the text.
 func assertFinding(t *testing.T, findings []app.Finding, level app.Level, check, text string) {
 	t.Helper()
 	if got := app.Worst(findings); got != level {
@@ -49,7 +48,7 @@ func assertFinding(t *testing.T, findings []app.Finding, level app.Level, check,
 	}
 }
 
-// withBrokerSettings makes the broker list these settings, until undo is called.
+// withBrokerSettings makes the broker report these settings until undo is called.
 func (b *bench) withBrokerSettings(settings map[string]string) (undo func()) {
 	var undone atomic.Bool
 	b.cluster.Intercept(func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -71,8 +70,8 @@ func (b *bench) withBrokerSettings(settings map[string]string) (undo func()) {
 	return func() { undone.Store(true) }
 }
 
-// TestBrokersThatLetNoWorkerWorkAreNamed: a start and a diagnosis name the setting of the brokers. A start writes nothing, and waits for
-// brokers that may yet come.
+// TestBrokersThatLetNoWorkerWorkAreNamed protects that a start and a diagnosis name the broker setting that lets no
+// worker work. A start writes nothing then, and waits for brokers that may yet come.
 func TestBrokersThatLetNoWorkerWorkAreNamed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -106,9 +105,8 @@ func TestBrokersThatLetNoWorkerWorkAreNamed(t *testing.T) {
 	}
 }
 
-// TestDiagnosisWritesNothing: a diagnosis sends no request that changes the cluster,
-// before the first start and while the app runs, and it makes no directory. The running
-// app does not notice it.
+// TestDiagnosisWritesNothing protects that a diagnosis sends no request that changes the cluster, neither before the
+// first start nor while the app runs, and makes no directory. The running app does not notice the diagnosis.
 func TestDiagnosisWritesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -159,7 +157,7 @@ func TestDiagnosisWritesNothing(t *testing.T) {
 	assertOnce(t, b.read("signals.unique"), sent)
 }
 
-// TestDiagnosisFindsWhatAStartRefuses: what ends a start is a finding with the same way
+// TestDiagnosisFindsWhatAStartRefuses protects that each reason for which a start ends is a finding with the same way
 // out.
 func TestDiagnosisFindsWhatAStartRefuses(t *testing.T) {
 	t.Parallel()
@@ -181,9 +179,9 @@ func TestDiagnosisFindsWhatAStartRefuses(t *testing.T) {
 	assertFinding(t, b.diagnose(cfg, 0), app.Note, "replicas", "one broker")
 }
 
-// TestDiagnosisComparesClocks: the embedded broker does not state its time, so the newest
-// records show it. A machine that is behind them is found, and so are events from the
-// future. A start reads the brokers' clock exactly.
+// TestDiagnosisComparesClocks protects the comparison of clocks. The embedded broker does not state its time, so the
+// newest records show it. The diagnosis finds a machine that is behind them, and events from the future. A start
+// reads the brokers' clock exactly.
 func TestDiagnosisComparesClocks(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -201,7 +199,7 @@ func TestDiagnosisComparesClocks(t *testing.T) {
 	})
 }
 
-// TestDiagnosisReadsEventTime of a route whose event time is a field.
+// TestDiagnosisReadsEventTime protects that a diagnosis reads the event time of a route from the field that has it.
 func TestDiagnosisReadsEventTime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes+"    time: {field: at, format: unix_ms}\n")
@@ -210,8 +208,8 @@ func TestDiagnosisReadsEventTime(t *testing.T) {
 	assertFinding(t, b.diagnose(b.config("one"), 0), app.AtRisk, "clocks", "it moves stream time")
 }
 
-// TestDiagnosisComparesTheUnitOfTime: an event whose time is in another unit than the route says is
-// invalid, and one that is years older than its record is named.
+// TestDiagnosisComparesTheUnitOfTime protects that a diagnosis reports an event as invalid if its time is in another
+// unit than the route says, and names an event that is years older than its record.
 func TestDiagnosisComparesTheUnitOfTime(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -236,8 +234,9 @@ func TestDiagnosisComparesTheUnitOfTime(t *testing.T) {
 	}
 }
 
-// TestDiagnosisOfAnOldBroker: a cluster with the requests of Kafka 3.6 has the old
-// transaction protocol; one with those of 3.4 is older than what oncebus is tested with.
+// TestDiagnosisOfAnOldBroker protects that a diagnosis recognizes old clusters by their requests: a cluster with the
+// requests of Kafka 3.6 has the old transaction protocol, and a cluster with those of 3.4 is older than the versions
+// that oncebus is tested with.
 func TestDiagnosisOfAnOldBroker(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -259,7 +258,7 @@ func TestDiagnosisOfAnOldBroker(t *testing.T) {
 	}
 }
 
-// TestDiagnosisWithoutABroker: the one finding names the address.
+// TestDiagnosisWithoutABroker protects that the only finding of a diagnosis without a broker names the address.
 func TestDiagnosisWithoutABroker(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -19,7 +19,7 @@ import (
 	"oncebus/state"
 )
 
-// fakeDisk is a disk of 1000 MB with as many MB free as the test sets.
+// fakeDisk is a disk of 1000 MB whose free space the test sets in MB.
 type fakeDisk struct{ free atomic.Int64 }
 
 func (d *fakeDisk) space(string) (state.Space, error) {
@@ -30,7 +30,7 @@ func (d *fakeDisk) space(string) (state.Space, error) {
 	return state.Space{Free: uint64(free) * 1e6, Total: 1000e6}, nil
 }
 
-// onDisk returns settings with levels, and what puts the disk in place.
+// onDisk returns a configuration with disk levels, the disk, and the function that makes a processor use the disk.
 func (b *bench) onDisk(free int64) (processor.Config, *fakeDisk, func(*processor.Processor)) {
 	b.t.Helper()
 	d := &fakeDisk{}
@@ -45,7 +45,7 @@ func diskPaused(i *instance) bool {
 	return testutil.ToFloat64(i.RestoreMetrics().DiskPaused) == 1 && err != nil && strings.Contains(err.Error(), "paused: the disk of the state directory")
 }
 
-// dedupOffsets returns what the tasks' group has committed, by partition.
+// dedupOffsets returns the offsets that the tasks' group has committed, by partition.
 func (b *bench) dedupOffsets() map[int32]int64 {
 	b.t.Helper()
 	committed, err := b.admin.FetchOffsets(context.Background(), app.GroupName("app", processor.StageDedup))
@@ -66,8 +66,8 @@ func (b *bench) routed() bool {
 	return len(l) > 0 && l.Total() == 0
 }
 
-// TestDiskThatFills: below the pause level tasks pause as members of
-// their group and readiness has the reason; with a fifth more they continue.
+// TestDiskThatFills protects that tasks pause below the pause level while they stay members of their group, and that
+// readiness has the reason. With a fifth more free space than the level, the tasks continue.
 func TestDiskThatFills(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -99,7 +99,7 @@ func TestDiskThatFills(t *testing.T) {
 	if g := group[app.GroupName("app", processor.StageDedup)]; g.State != "Stable" || len(g.Members) != 1 {
 		t.Errorf("the group is %s with %d members", g.State, len(g.Members))
 	}
-	disk.free.Store(-1) // not known: neither pauses nor goes on
+	disk.free.Store(-1) // unknown free space: the tasks neither pause nor go on
 	b.wait("the warning", func() bool { return strings.Contains(b.logs.String(), "free disk space unknown") })
 
 	disk.free.Store(121)
@@ -110,8 +110,8 @@ func TestDiskThatFills(t *testing.T) {
 	}
 }
 
-// TestStartOnAFullDisk: below the refuse level nothing starts and nothing is
-// written; between the levels tasks wait with their restore.
+// TestStartOnAFullDisk protects that below the refuse level nothing starts and nothing is written, and that between
+// the two levels tasks wait with their restore.
 func TestStartOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -140,7 +140,8 @@ func TestStartOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestNetworkFileSystemIsRefused: Badger's lock and ours are local (E7).
+// TestNetworkFileSystemIsRefused protects against state on a network file system, where Badger's lock and ours do not
+// work because they are local (E7).
 func TestNetworkFileSystemIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -152,7 +153,7 @@ func TestNetworkFileSystemIsRefused(t *testing.T) {
 	}
 }
 
-// TestRealDiskThatFills fills a small file system under a running processor.
+// TestRealDiskThatFills fills a small real file system under a running processor.
 func TestRealDiskThatFills(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -7,8 +7,9 @@ import (
 	"oncebus/processor/judge"
 )
 
-// TestDueOfATransaction: a transaction ends a commit interval after the one before. If a request
-// waits for it, it ends at once, but after many records, which are a load.
+// TestDueOfATransaction protects when a worker ends a transaction: a commit interval after the one before, or at once
+// if a request waits for the transaction. After a transaction of many records, which means load, it does not end at
+// once.
 func TestDueOfATransaction(t *testing.T) {
 	const interval = 100 * time.Millisecond
 	x := &transactions{shared: &shared{}, emitter: &judge.Emitter{}}

@@ -24,7 +24,7 @@ const earlierRoutes = `routes:
     dead_letter: dead
 `
 
-// windowEvents are events of n keys at a time, in ms.
+// windowEvents makes the events of n keys at this time (in their records: ms).
 func windowEvents(n int, at time.Duration) (records []*kgo.Record) {
 	for i := range n {
 		records = append(records, signal(fmt.Sprint("key-", i), 0, testTime+at.Milliseconds()))
@@ -32,8 +32,8 @@ func windowEvents(n int, at time.Duration) (records []*kgo.Record) {
 	return records
 }
 
-// TestEarlierWindowsMoveAndAreForgotten: the rows of a key's earlier windows go where its events
-// go when the app moves, the command forget erases them, and an export has each key once.
+// TestEarlierWindowsMoveAndAreForgotten protects the rows of a key's earlier windows: when the app moves, they go
+// where the events of the key go, the command forget erases them, and an export has each key once.
 func TestEarlierWindowsMoveAndAreForgotten(t *testing.T) {
 	t.Parallel()
 	const keys = 40

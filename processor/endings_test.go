@@ -17,8 +17,8 @@ import (
 	"oncebus/processor/app"
 )
 
-// TestNoTransactionBeforeTheLastIsClosed: while the coordinator writes the markers of a transaction,
-// or says so, the worker judges events and writes nothing of the next one.
+// TestNoTransactionBeforeTheLastIsClosed protects that a worker judges events but writes nothing of the next
+// transaction while the coordinator writes, or says that it writes, the markers of the last one.
 func TestNoTransactionBeforeTheLastIsClosed(t *testing.T) {
 	t.Parallel()
 	for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
@@ -70,8 +70,9 @@ func TestNoTransactionBeforeTheLastIsClosed(t *testing.T) {
 	}
 }
 
-// TestHangingTransactionOfASender: a transaction is open in an input, and its coordinator says that
-// it has completed it. Process and doctor say so, name the command, and do not touch it.
+// TestHangingTransactionOfASender leaves a sender's transaction open in an input although its coordinator says that
+// it has completed the transaction. The process and doctor say so, name the command, and do not touch the
+// transaction.
 func TestHangingTransactionOfASender(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -107,8 +108,8 @@ func TestHangingTransactionOfASender(t *testing.T) {
 	}
 }
 
-// TestManifestIsDecidedOnceWhereAMarkerIsMissing: the rows of a command are committed, and the leader says that their
-// transaction is open. The command closes it, and does not decide again over its own rows.
+// TestManifestIsDecidedOnceWhereAMarkerIsMissing commits the rows of a command while the partition leader says that
+// their transaction is open. The command closes the transaction, and does not decide again over its own rows.
 func TestManifestIsDecidedOnceWhereAMarkerIsMissing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -149,8 +150,8 @@ func TestManifestIsDecidedOnceWhereAMarkerIsMissing(t *testing.T) {
 	}
 }
 
-// TestEachDecisionIsKept: commands decide over the rows of the manifest at the same time. Each of those that
-// end without an error has its rows there, and no other decided over the same rows.
+// TestEachDecisionIsKept lets commands decide over the rows of the manifest at the same time. The rows of each
+// command that ends without an error are there, and no other command decided over the same rows.
 func TestEachDecisionIsKept(t *testing.T) {
 	t.Parallel()
 	const commands, decisions = 6, 25

@@ -21,7 +21,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// forget erases the rows of a key and fails the test unless they are gone.
+// forget erases the rows of a key, and fails the test unless they are gone.
 func (b *bench) forget(inspector *front.Inspector, key rules.Derived) front.Erasure {
 	b.t.Helper()
 	all, err := inspector.Forget(b.t.Context(), []front.Target{{Keys: []rules.Derived{key}}}, front.ForgetOptions{Timeout: 30 * time.Second, By: "test"})
@@ -42,7 +42,7 @@ func (b *bench) inspector(cfg processor.Config) *front.Inspector {
 	return inspector
 }
 
-// erasures returns the requests in the manifest topic, also those that were removed since.
+// erasures returns the erasure requests in the manifest topic, including those that were removed since.
 func (b *bench) erasures() (requests []*kgo.Record) {
 	b.t.Helper()
 	for _, rec := range b.read("app-manifest") {
@@ -54,7 +54,7 @@ func (b *bench) erasures() (requests []*kgo.Record) {
 	return requests
 }
 
-// repeatErasures produces all requests again, and waits until they were applied.
+// repeatErasures produces all erasure requests again, and waits until the tasks have applied them.
 func (b *bench) repeatErasures() {
 	b.t.Helper()
 	requests := b.erasures()
@@ -67,7 +67,7 @@ func (b *bench) repeatErasures() {
 	b.erasuresApplied()
 }
 
-// erasuresApplied waits until no request is pending.
+// erasuresApplied waits until no erasure request is pending.
 func (b *bench) erasuresApplied() {
 	b.t.Helper()
 	b.wait("all requests to erase rows to be applied", func() bool {
@@ -86,7 +86,7 @@ func (b *bench) erasuresApplied() {
 	})
 }
 
-// plainRoutes has a routed route and a prepartitioned one, both of plain deduplication.
+// plainRoutes has a routed route and a prepartitioned route, both of plain deduplication.
 const plainRoutes = `routes:
   - name: signals
     topics: [signals.raw]
@@ -116,9 +116,9 @@ func (b *bench) derive(r *kgo.Record) rules.Derived {
 	return b.routes.NewDeriver(nil).Derive(&in)
 }
 
-// TestForgetErasesPlainRows: of a routed and of a prepartitioned route, of an idle task too.
-// The next event is unique, also after the state was rebuilt from the changelog. The counts
-// are those of the rows.
+// TestForgetErasesPlainRows protects that the command forget erases the rows of a routed and of a prepartitioned
+// route, also of an idle task. The next event of the key is unique, also after a rebuild from the changelog, and the
+// key counts match the rows.
 func TestForgetErasesPlainRows(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, plainRoutes)
@@ -157,8 +157,8 @@ func TestForgetErasesPlainRows(t *testing.T) {
 			t.Errorf("route %s: %d events in the output, want a, b and a", route, len(got))
 		}
 	}
-	// The requests again, as after a restore of an old backup of the topic: both keys have
-	// rows of later events now.
+	// The requests come again, as after a restore of an old backup of the topic. Both keys have rows of later events
+	// now.
 	b.repeatErasures()
 	for _, route := range []string{"signals", "keyed"} {
 		b.produce(plainEvent(route+".raw", "a", 1))
@@ -171,7 +171,7 @@ func TestForgetErasesPlainRows(t *testing.T) {
 	b.promiseHeld(cfg)
 }
 
-// TestForgetWithoutAProcessIsAppliedLater: the request stays in the topic until a task has
+// TestForgetWithoutAProcessIsAppliedLater protects that an erasure request stays in the topic until a task has
 // applied it.
 func TestForgetWithoutAProcessIsAppliedLater(t *testing.T) {
 	t.Parallel()
@@ -194,8 +194,8 @@ func TestForgetWithoutAProcessIsAppliedLater(t *testing.T) {
 	must(t, i.stop())
 }
 
-// TestForgetErasesResultsAndIdentifiers: no newest record of the changelog has the result or
-// a request's id, and no other digest has the claim.
+// TestForgetErasesResultsAndIdentifiers protects that, after forget, no newest record of the changelog has the result
+// or the id of a request, and no row with another digest has the claim.
 func TestForgetErasesResultsAndIdentifiers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "wait"))
@@ -226,7 +226,8 @@ func TestForgetErasesResultsAndIdentifiers(t *testing.T) {
 	must(t, i.stop())
 }
 
-// TestForgetIsAppliedAfterARebalance: the request goes to the process that has the partition.
+// TestForgetIsAppliedAfterARebalance protects that the erasure request reaches the process that has the partition
+// now.
 func TestForgetIsAppliedAfterARebalance(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, plainRoutes)
@@ -264,8 +265,8 @@ func TestForgetIsAppliedAfterARebalance(t *testing.T) {
 	must(t, two.stop())
 }
 
-// TestForgetSurvivesAnAbort: the transaction with the erasure fails, at each of its steps.
-// The request stays until a later one has committed.
+// TestForgetSurvivesAnAbort fails the transaction with the erasure at each of its steps. The request stays until a
+// later transaction has committed.
 func TestForgetSurvivesAnAbort(t *testing.T) {
 	t.Parallel()
 	faults := map[string]kfake.Fault{
@@ -297,7 +298,7 @@ func TestForgetSurvivesAnAbort(t *testing.T) {
 	}
 }
 
-// TestForgetIsAppliedAfterABypass: while the store cannot be used the request waits.
+// TestForgetIsAppliedAfterABypass protects that the erasure request waits while the store cannot be used.
 func TestForgetIsAppliedAfterABypass(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, openRoutes)

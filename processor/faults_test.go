@@ -21,13 +21,13 @@ import (
 	"oncebus/processor/app"
 )
 
-// outcomes returns a stage's transaction counters.
+// outcomes returns the transaction counters of a stage.
 func (i *instance) outcomes(stage string) (committed, aborted, unknown float64) {
 	c, a, u := i.Transactions(stage)
 	return testutil.ToFloat64(c), testutil.ToFloat64(a), testutil.ToFloat64(u)
 }
 
-// traffic is n keys, each sent three times to changing partitions.
+// traffic makes n keys, each sent three times to changing partitions.
 func traffic(n int) (records []*kgo.Record, sent map[string]*kgo.Record) {
 	sent = map[string]*kgo.Record{}
 	for k := range 3 * n {
@@ -39,8 +39,8 @@ func traffic(n int) (records []*kgo.Record, sent map[string]*kgo.Record) {
 	return records, sent
 }
 
-// assertWhole checks that no transaction is torn: the changelog has exactly
-// one row for every record of the output (invariant 2).
+// assertWhole checks that no transaction is torn: the changelog has exactly one row for every record of the output
+// (invariant 2).
 func (b *bench) assertWhole(i *instance) {
 	b.t.Helper()
 	rows := map[string]int{}
@@ -58,9 +58,9 @@ func (b *bench) assertWhole(i *instance) {
 	}
 }
 
-// TestFailedProduceAbortsTheTransaction fails one produce to each kind of
-// topic, and expects the whole transaction to be aborted and done again
-// (invariant 2, hazard A4: the session alone would commit the rest).
+// TestFailedProduceAbortsTheTransaction fails one produce request to each kind of topic, and expects that the worker
+// aborts the whole transaction and does it again (invariant 2, hazard A4: the client's session alone would commit the
+// rest).
 func TestFailedProduceAbortsTheTransaction(t *testing.T) {
 	t.Parallel()
 	for _, topic := range []string{"signals.unique", "app-repartition-changelog", "app-repartition"} {
@@ -83,9 +83,9 @@ func TestFailedProduceAbortsTheTransaction(t *testing.T) {
 	}
 }
 
-// TestUnfinishedFlushCostsTheClient keeps a partition from taking records for longer than a transaction may last. The client's own
-// patience has no end, and once it was seen to wait with nothing in flight (simulation, seed 77): after the transaction's time it is
-// replaced, and the next one does the work, once.
+// TestUnfinishedFlushCostsTheClient keeps a partition from taking records for longer than a transaction may last. The
+// client itself waits without a limit, and once it was seen to wait with nothing in flight (simulation, seed 77).
+// After the transaction's time the worker replaces the client, and the next client does the work once.
 func TestUnfinishedFlushCostsTheClient(t *testing.T) {
 	t.Parallel()
 	for topic, stage := range map[string]string{"signals.unique": processor.StageDedup, "app-repartition-changelog": processor.StageDedup, "app-repartition": processor.StageRoute} {
@@ -107,8 +107,8 @@ func TestUnfinishedFlushCostsTheClient(t *testing.T) {
 	}
 }
 
-// TestRefusedEndTxn lets the coordinator refuse to end transactions. Nothing
-// was committed; everything is done again, once (invariant 3).
+// TestRefusedEndTxn lets the coordinator refuse to end transactions. Nothing was committed, so the worker does
+// everything again, once (invariant 3).
 func TestRefusedEndTxn(t *testing.T) {
 	t.Parallel()
 	for _, refused := range []*kerr.Error{kerr.UnknownServerError, kerr.InvalidProducerEpoch, kerr.TransactionAbortable, kerr.ProducerFenced, kerr.InvalidTxnState} {
@@ -134,9 +134,8 @@ func TestRefusedEndTxn(t *testing.T) {
 	}
 }
 
-// TestRefusedOffsetCommit lets the group refuse a transaction's offsets. Some
-// refusals end in an abort, some in an error, after which only a new client
-// and a restore are safe (invariant 3).
+// TestRefusedOffsetCommit lets the group coordinator refuse a transaction's offsets. Some refusals end in an abort,
+// and some in an error after which only a new client and a restore are safe (invariant 3).
 func TestRefusedOffsetCommit(t *testing.T) {
 	t.Parallel()
 	for _, refused := range []*kerr.Error{kerr.IllegalGeneration, kerr.RebalanceInProgress, kerr.UnknownMemberID, kerr.CoordinatorLoadInProgress, kerr.FencedInstanceID, kerr.InvalidProducerEpoch} {
@@ -159,8 +158,8 @@ func TestRefusedOffsetCommit(t *testing.T) {
 	}
 }
 
-// TestUnstableOffsetsKeepTheRoutersClient: after an abort the broker needs a moment to
-// write its end. Meanwhile the offsets are not stable, and say nothing about a commit.
+// TestUnstableOffsetsKeepTheRoutersClient protects that the router keeps its client after an abort. The broker needs
+// a moment to write the end of the transaction; meanwhile the offsets are unstable, and say nothing about a commit.
 func TestUnstableOffsetsKeepTheRoutersClient(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -182,10 +181,9 @@ func TestUnstableOffsetsKeepTheRoutersClient(t *testing.T) {
 	}
 }
 
-// TestUnknownCommitOutcome makes the answer to EndTxn unreliable after the
-// broker has committed: it is lost with its connection, or says
-// UNKNOWN_SERVER_ERROR, which franz-go reports as "not committed" although it
-// was (hazard A6). Only the changelog shows it (invariant 3).
+// TestUnknownCommitOutcome makes the answer to EndTxn unreliable after the broker has committed: the answer is lost
+// with its connection, or it says UNKNOWN_SERVER_ERROR, which franz-go reports as "not committed" although the
+// transaction is committed (hazard A6). Only the changelog shows the commit (invariant 3).
 func TestUnknownCommitOutcome(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(frame []byte) ([]byte, error){
@@ -204,13 +202,13 @@ func TestUnknownCommitOutcome(t *testing.T) {
 				b.produce(records...)
 				b.drain(i, "signals.raw")
 				if dialer.left() != 0 {
-					// The bench may drain in fewer transactions than were armed.
+					// The bench may drain in fewer transactions than the test wants to spoil.
 					more, moreSent := traffic(201)
 					b.produce(more...)
 					b.drain(i, "signals.raw")
 					sent = moreSent
 				}
-				// franz-go itself may recover from a lost answer, by a retry.
+				// franz-go itself may recover from a lost answer by a retry.
 				if _, aborted, unknown := i.outcomes(stage); aborted+unknown == 0 && name != "answer lost" {
 					t.Error("no doubt was counted")
 				}
@@ -270,8 +268,8 @@ type spoilingConn struct {
 	rest    []byte          // of a frame that was read whole
 }
 
-// Write notes the requests whose answers will be spoiled. franz-go writes one
-// whole frame at a time: length 4, api key 2, version 2, correlation id 4.
+// Write remembers the requests whose answers will be spoiled. franz-go writes one whole frame at a time: length 4,
+// api key 2, version 2, correlation id 4.
 func (c *spoilingConn) Write(p []byte) (int, error) {
 	if len(p) > 12 && kmsg.Key(binary.BigEndian.Uint16(p[4:])) == c.dialer.api && contains(p, c.dialer.match) {
 		c.dialer.mu.Lock()

@@ -18,8 +18,8 @@ import (
 	"oncebus/processor/app"
 )
 
-// TestOldTransactionsAreLogged starts on clusters of two ages. The start on the older one
-// logs what its transactions cost.
+// TestOldTransactionsAreLogged starts on clusters of two ages. The start on the older cluster logs what its
+// transaction protocol costs.
 func TestOldTransactionsAreLogged(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -40,10 +40,9 @@ func TestOldTransactionsAreLogged(t *testing.T) {
 	}
 }
 
-// TestEndIsSentOnceUnderOldTransactions loses the response to a request that ends a
-// transaction. Under transaction.version 0 the broker could take the request for one of
-// the next transaction, if it is late and was sent again (hazard C2). So the producer
-// registers again before the next EndTxn. From version 2 on the client retries.
+// TestEndIsSentOnceUnderOldTransactions loses the response to a request that ends a transaction. Under
+// transaction.version 0 the broker could take a second, late request for the end of the next transaction (hazard C2).
+// So the producer registers again before the next EndTxn. From version 2 on the client retries.
 func TestEndIsSentOnceUnderOldTransactions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -76,9 +75,9 @@ func TestEndIsSentOnceUnderOldTransactions(t *testing.T) {
 	}
 }
 
-// TestMissingRightNamesItsTopicUnderOldTransactions denies the right on one topic of a
-// transaction. Under transaction.version 0 the client fails the records of all topics; the
-// error that stops the process names the denied one.
+// TestMissingRightNamesItsTopicUnderOldTransactions denies the right on one topic of a transaction. Under
+// transaction.version 0 the client fails the records of all topics; the error that stops the process still names the
+// denied topic.
 func TestMissingRightNamesItsTopicUnderOldTransactions(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes, kfake.MaxVersions(kversion.V3_6_0()))
@@ -126,8 +125,8 @@ func TestMissingRightNamesItsTopicUnderOldTransactions(t *testing.T) {
 	}
 }
 
-// watchEnds returns a function that returns the requests of this key by a transactional
-// id so far, and its registrations.
+// watchEnds returns a function that returns the requests with this key by a transactional id so far, and the
+// registrations of the id.
 func (b *bench) watchEnds(key kmsg.Key, id string) func() []kmsg.Key {
 	var mu sync.Mutex
 	var got []kmsg.Key

@@ -13,10 +13,9 @@ import (
 	"oncebus/processor/app"
 )
 
-// TestTwoProcessesWithOneInstanceID starts a process twice, each with a state
-// directory of its own, as a copied deployment would (fault p7, hazard A14).
-// The group keeps one of them and fences the other, which has to log that and to
-// back off; the events come out once.
+// TestTwoProcessesWithOneInstanceID starts a process twice, each with a state directory of its own, as a copied
+// deployment would (fault p7, hazard A14). The group keeps one process and fences the other, which has to log this
+// and to back off; the events are emitted once.
 func TestTwoProcessesWithOneInstanceID(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -47,8 +46,8 @@ func TestTwoProcessesWithOneInstanceID(t *testing.T) {
 	}
 }
 
-// TestOtherProducerIsNamed: a process of the same name that registers a transactional id is named and
-// counted each time, also before it joins the group. doctor names both processes.
+// TestOtherProducerIsNamed protects that a process names and counts another process of the same name each time it
+// registers a transactional id, also before that process joins the group. The command doctor names both processes.
 func TestOtherProducerIsNamed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

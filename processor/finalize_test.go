@@ -15,7 +15,7 @@ func (b *bench) finalize() (*app.Finalized, error) {
 	return app.Finalize(b.t.Context(), b.conn(), b.config("operator").Config, b.routes, "ada")
 }
 
-// levelsWritten waits until a process has written which levels it reads.
+// levelsWritten waits until a process has written the levels that it reads.
 func (b *bench) levelsWritten(instance string) {
 	b.t.Helper()
 	b.wait(instance+" to write its levels", func() bool {
@@ -25,8 +25,8 @@ func (b *bench) levelsWritten(instance string) {
 	})
 }
 
-// TestFinalizeRaisesTheLevel: processes of an app that an earlier build began go over to
-// level 2 while they run. No event is lost or emitted twice.
+// TestFinalizeRaisesTheLevel raises an app that an earlier build began to level 2 while its processes run. No event
+// is lost or emitted twice.
 func TestFinalizeRaisesTheLevel(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -62,7 +62,8 @@ func TestFinalizeRaisesTheLevel(t *testing.T) {
 	}
 }
 
-// TestFinalizeNamesWhoIsBehind: a live process that runs other routes leaves the level as it is.
+// TestFinalizeNamesWhoIsBehind protects that finalize leaves the level as it is while a live process runs other
+// routes, and names this process.
 func TestFinalizeNamesWhoIsBehind(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -82,8 +83,8 @@ func TestFinalizeNamesWhoIsBehind(t *testing.T) {
 	}
 }
 
-// TestFinalizeTrustsNoRowOfAnInstanceThatWentBack: an instance went back to an earlier build,
-// which does not answer. Its row still says that it reads the level, and the level stays.
+// TestFinalizeTrustsNoRowOfAnInstanceThatWentBack lets an instance go back to an earlier build, which does not
+// answer. Its row still says that it reads the level, and the level stays all the same.
 func TestFinalizeTrustsNoRowOfAnInstanceThatWentBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -9,9 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// TestFirstStartIsSilent: two processes start for the first time on a healthy broker.
-// Their workers join the groups while the first of them commit transactions. None logs
-// a warning or an error.
+// TestFirstStartIsSilent starts two processes for the first time on a healthy broker. Their workers join the groups
+// while the first workers already commit transactions. No worker logs a warning or an error.
 func TestFirstStartIsSilent(t *testing.T) {
 	t.Parallel()
 	rounds, atATime := 6, 5 // most of a start is waiting
@@ -25,7 +24,7 @@ func TestFirstStartIsSilent(t *testing.T) {
 			b := newBench(t, benchRoutes)
 			b.createTopic("signals.raw", 4)
 			one, two := b.config("one"), b.config("two")
-			// A busy machine removes no member, and aborts no transaction.
+			// The long timeouts keep a busy machine from removing a member or aborting a transaction.
 			one.SessionTimeout, two.SessionTimeout = 30*time.Second, 30*time.Second
 			one.TransactionTimeout, two.TransactionTimeout = time.Minute, time.Minute
 			one.Workers, two.Workers, two.StateDir = 2, 2, t.TempDir()

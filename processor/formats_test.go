@@ -22,7 +22,7 @@ const (
 	orderAfter  = `{"type": "record", "name": "Order", "fields": [{"name": "note", "type": ["null", "string"], "default": null}, {"name": "id", "type": "string"}, {"name": "n", "type": "long"}]}`
 )
 
-// formatRoutes are a route with Avro and one with JSON, routed or prepartitioned.
+// formatRoutes returns a route with Avro and a route with JSON, routed or prepartitioned.
 func formatRoutes(prepartitioned bool) string {
 	return fmt.Sprintf(`routes:
   - {name: orders, topics: [orders.raw], format: avro, prepartitioned: %v, key: [{fields: [id, n]}], window: 1h, grace: 10m, output: orders.unique, dead_letter: dead}
@@ -30,7 +30,7 @@ func formatRoutes(prepartitioned bool) string {
 `, prepartitioned, prepartitioned)
 }
 
-// schemaRegistry is a registry that can be away.
+// schemaRegistry is a schema registry that a test can make unreachable.
 type schemaRegistry struct {
 	*srfake.Registry
 	away  atomic.Bool
@@ -52,7 +52,7 @@ func startRegistry(t *testing.T) *schemaRegistry {
 	return r
 }
 
-// avroOrder returns an order by a producer with a schema, registered as an id.
+// avroOrder returns an order in the encoding of a producer that registered this schema under this id.
 func avroOrder(t *testing.T, schema string, id uint32, n int) *kgo.Record {
 	t.Helper()
 	value, err := avro.MustParse(schema).AppendEncode([]byte{0, 0, 0, 0, byte(id)}, map[string]any{"id": fmt.Sprintf("o-%d", n), "n": n, "note": nil})
@@ -62,9 +62,9 @@ func avroOrder(t *testing.T, schema string, id uint32, n int) *kgo.Record {
 	return &kgo.Record{Topic: "orders.raw", Key: fmt.Appendf(nil, "o-%d", n), Value: value, Timestamp: time.UnixMilli(testTime)}
 }
 
-// TestRegistryIsAway: while the registry is away the partitions whose records name unread
-// schemas wait, and all else goes on. Nothing is lost, emitted twice or dead-lettered. Copies
-// with an evolved schema are duplicates, and the bytes go on unchanged.
+// TestRegistryIsAway makes the registry unreachable. The partitions whose records name schemas that the process has
+// not read wait, and all others go on. Nothing is lost, emitted twice or dead-lettered. Copies with an evolved schema
+// are duplicates, and the emitted bytes are unchanged.
 func TestRegistryIsAway(t *testing.T) {
 	for _, prepartitioned := range []bool{false, true} {
 		t.Run(fmt.Sprintf("prepartitioned=%v", prepartitioned), func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestRegistryIsAway(t *testing.T) {
 			if waits := i.State().SchemaWaits; len(waits) != 1 || waits[0].Partition != "orders.raw/0" || !strings.Contains(waits[0].Reason, "until schema 2 was read") {
 				t.Errorf("the state has %v", waits)
 			}
-			b.ready(i) // to replace the process would not bring back the registry
+			b.ready(i) // the process stays ready, because replacing it would not bring back the registry
 			b.produce(signal("s", 0, testTime))
 			b.wait("the other route", func() bool { return len(b.read("signals.unique")) == 1 })
 			asked := registry.asked.Load()
@@ -132,7 +132,8 @@ func TestRegistryIsAway(t *testing.T) {
 	}
 }
 
-// TestOtherPartitionsOfAPollGoOn: only the partition waits whose record has an unread schema.
+// TestOtherPartitionsOfAPollGoOn protects that, of all partitions of a poll, only the partition waits whose record
+// has an unread schema.
 func TestOtherPartitionsOfAPollGoOn(t *testing.T) {
 	const partitions = 12
 	for _, prepartitioned := range []bool{false, true} {
@@ -165,7 +166,7 @@ func TestOtherPartitionsOfAPollGoOn(t *testing.T) {
 	}
 }
 
-// TestShadowOfAnotherFormat: a shadow derives its key from the decoded record, too.
+// TestShadowOfAnotherFormat protects that a shadow derives its key from the decoded record, too.
 func TestShadowOfAnotherFormat(t *testing.T) {
 	registry := startRegistry(t)
 	registry.SeedSchema("orders.raw-value", 1, 1, sr.Schema{Schema: orderBefore})
@@ -187,8 +188,8 @@ func TestShadowOfAnotherFormat(t *testing.T) {
 	}
 }
 
-// TestUnknownSchemaBecomesADeadLetter: a record whose schema the registry does not have delays
-// its partition for a time, and no longer.
+// TestUnknownSchemaBecomesADeadLetter protects that a record whose schema the registry does not have delays its
+// partition for a limited time only.
 func TestUnknownSchemaBecomesADeadLetter(t *testing.T) {
 	registry := startRegistry(t)
 	registry.SeedSchema("orders.raw-value", 1, 1, sr.Schema{Schema: orderBefore})
@@ -215,8 +216,8 @@ func TestUnknownSchemaBecomesADeadLetter(t *testing.T) {
 	}
 }
 
-// TestStopWhileAPartitionWaits: a process stops although the registry is away, and the next one
-// goes on at the record that waits.
+// TestStopWhileAPartitionWaits protects that a process stops although the registry is unreachable, and that the next
+// process goes on at the record that waits.
 func TestStopWhileAPartitionWaits(t *testing.T) {
 	registry := startRegistry(t)
 	registry.SeedSchema("orders.raw-value", 1, 1, sr.Schema{Schema: orderBefore})

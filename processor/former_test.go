@@ -10,9 +10,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TestSubmittedClaimThatRunsAgainGetsItsOwnOutcome: an exchange has an order when its window
-// ends, and another order claims the key. Each sender gets its own order's id, over a
-// restart without local state too.
+// TestSubmittedClaimThatRunsAgainGetsItsOwnOutcome covers an order that is still at an exchange when its window ends,
+// while another order claims the key. Each sender gets the id of its own order, also after a restart without local
+// state.
 func TestSubmittedClaimThatRunsAgainGetsItsOwnOutcome(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "wait"))

@@ -8,9 +8,9 @@ import (
 	"oncebus/processor/app"
 )
 
-// TestClosingOfPendingOffsetsIsRepeated: while a broker is away the watch cannot close what may have an
-// offset that stays pending. It tries again at each look until that is done, and then no more, until
-// an offset stays pending the next time.
+// TestClosingOfPendingOffsetsIsRepeated covers a broker that is away, so that the watch cannot close the transaction
+// that may have left a pending offset. The watch tries again at each look until it has closed the transaction, and
+// then stops until an offset stays pending the next time.
 func TestClosingOfPendingOffsetsIsRepeated(t *testing.T) {
 	t.Parallel()
 	id := app.TaskID{Topic: "app-repartition", Partition: 1}

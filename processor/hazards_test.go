@@ -56,9 +56,8 @@ func readHazards(t *testing.T) []hazard {
 	return all
 }
 
-// TestHazards holds HAZARDS.md to the tree: every hazard of the register is
-// there once and is handled at a place that exists and shown by tests that
-// exist, or is said to be impossible.
+// TestHazards holds HAZARDS.md to the tree: every hazard of the register is there once, and either is handled at a
+// place that exists and shown by tests that exist, or is said to be impossible.
 func TestHazards(t *testing.T) {
 	var want []string
 	for _, section := range []struct {
@@ -100,8 +99,7 @@ func TestHazards(t *testing.T) {
 	}
 }
 
-// testsOfModule returns the names of all tests and fuzz targets, and of the scenarios
-// of TestScripts.
+// testsOfModule returns the names of all tests and fuzz targets of the module, and of the scenarios of TestScripts.
 func testsOfModule(t *testing.T) map[string]bool {
 	t.Helper()
 	tests := map[string]bool{}
@@ -130,8 +128,7 @@ func testsOfModule(t *testing.T) map[string]bool {
 	return tests
 }
 
-// namesIn returns what a file declares: functions, methods as Type.method,
-// types, constants and variables.
+// namesIn returns the names that a file declares: functions, methods as Type.method, types, constants and variables.
 func namesIn(t *testing.T, path string) map[string]bool {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
@@ -157,7 +154,7 @@ func namesIn(t *testing.T, path string) map[string]bool {
 	return names
 }
 
-// receiver returns a method's type and a dot.
+// receiver returns the type of a method and a dot.
 func receiver(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return ""
@@ -175,8 +172,8 @@ func receiver(f *ast.FuncDecl) string {
 	return fmt.Sprint(of, ".")
 }
 
-// TestPinnedVersions holds go.mod to the releases that fixed what oncebus cannot
-// work around (hazards A1 to A3, A22, E4).
+// TestPinnedVersions protects that go.mod has at least the releases that fixed what oncebus cannot work around
+// (hazards A1 to A3, A22, E4).
 func TestPinnedVersions(t *testing.T) {
 	b, err := os.ReadFile("../go.mod")
 	must(t, err)

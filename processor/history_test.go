@@ -14,8 +14,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A history is a topic's past: events over some time, in order in each of its partitions but for
-// an out-of-order time, of which a fifth are followed by a copy within a minute.
+// A history is the past of a topic: events over some time. Each partition has them in order except for an
+// out-of-order time, and a copy within a minute follows a fifth of them.
 type history struct {
 	partitions int
 	equal      bool // else each partition has half of the events of the one before
@@ -61,11 +61,11 @@ func (h *history) records(seed uint64) (all []*kgo.Record) {
 	return all
 }
 
-// often lets a processor look at its inputs so often that a test need not wait for stream time.
+// often makes a processor look at its inputs so often that a test does not have to wait for stream time.
 func often(p *processor.Processor) { p.SetInputsInterval(50 * time.Millisecond) }
 
-// upToDate waits until the stream time of each namespace in each task is at least that of its
-// latest event: until the routing stage has said that it has read all inputs.
+// upToDate waits until the stream time of each namespace in each task is at least the time of its latest event, which
+// is so once the routing stage has said that it has read all inputs.
 func (b *bench) upToDate() {
 	b.t.Helper()
 	b.wait("stream time to be that of the latest events", func() bool {
@@ -91,8 +91,8 @@ func (b *bench) upToDate() {
 	})
 }
 
-// TestFirstStartOnATopicWithHistory: however unequal the partitions of a topic are, and however
-// far one is read before another, each id comes out once, and none of its events is late.
+// TestFirstStartOnATopicWithHistory protects that each id is emitted once and none of its events is late, however
+// unequal the partitions of a topic are and however far one partition is read before another.
 func TestFirstStartOnATopicWithHistory(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -136,9 +136,9 @@ func TestFirstStartOnATopicWithHistory(t *testing.T) {
 	}
 }
 
-// TestInputThatIsNotReadMakesNoEventLate: a router takes nothing from one of two inputs while the
-// other one goes on for ten times window and grace. What it then reads gets the verdicts that it
-// would have got at once, and stream time goes on with it.
+// TestInputThatIsNotReadMakesNoEventLate lets a router read nothing from one of two inputs while the other goes on
+// for ten times window and grace. The events that the router then reads get the verdicts that they would have got at
+// once, and stream time goes on with them.
 func TestInputThatIsNotReadMakesNoEventLate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, strings.ReplaceAll(benchRoutes, "[signals.raw]", "[signals.raw, alerts.raw]"))
@@ -176,7 +176,7 @@ func TestInputThatIsNotReadMakesNoEventLate(t *testing.T) {
 	}
 }
 
-// onlyOf returns the records whose keys begin so.
+// onlyOf returns the records whose keys begin with prefix.
 func onlyOf(records []*kgo.Record, prefix string) (some []*kgo.Record) {
 	for _, r := range records {
 		if strings.HasPrefix(string(r.Key), prefix) {

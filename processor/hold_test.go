@@ -17,7 +17,7 @@ import (
 	"oncebus/processor/kafkatest/embedded"
 )
 
-// decider returns an operator's connection to the app.
+// decider returns the connection through which an operator's command decides about the app.
 func (b *bench) decider() *front.Decider {
 	b.t.Helper()
 	d, err := front.NewDecider(b.t.Context(), b.config("operator").Config, b.routes, slog.New(slog.DiscardHandler))
@@ -45,13 +45,14 @@ func release(t *testing.T, d *front.Decider) {
 	}
 }
 
-// holdRoutes runs a test with a routed and with a prepartitioned topic.
+// holdRoutes runs a test with a routed topic and with a prepartitioned topic.
 func holdRoutes(t *testing.T, test func(t *testing.T, routes string)) {
 	t.Run("routed", func(t *testing.T) { test(t, benchRoutes) })
 	t.Run("prepartitioned", func(t *testing.T) { test(t, keyedRoutes) })
 }
 
-// TestHoldNeedsALevelThatAllBuildsKnow: a process of an earlier build would not hold.
+// TestHoldNeedsALevelThatAllBuildsKnow protects that a hold is refused below its level, because a process of an
+// earlier build would not hold.
 func TestHoldNeedsALevelThatAllBuildsKnow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -72,8 +73,8 @@ func TestHoldNeedsALevelThatAllBuildsKnow(t *testing.T) {
 	release(t, d)
 }
 
-// TestHeldInputWaits: what arrives under a hold is emitted after the release, once, and
-// nothing of it before, also by a process that starts meanwhile.
+// TestHeldInputWaits protects that events that arrive under a hold are emitted once, after the release and not
+// before, also by a process that starts meanwhile.
 func TestHeldInputWaits(t *testing.T) {
 	t.Parallel()
 	holdRoutes(t, func(t *testing.T, routes string) {
@@ -104,8 +105,8 @@ func TestHeldInputWaits(t *testing.T) {
 	})
 }
 
-// TestHeldPartitionMovesHeld: a process that gets a held partition reads the manifest topic
-// before it fetches, however rarely it reads it otherwise.
+// TestHeldPartitionMovesHeld protects that a process that is assigned a held partition reads the manifest topic
+// before it fetches, however rarely it reads that topic otherwise.
 func TestHeldPartitionMovesHeld(t *testing.T) {
 	t.Parallel()
 	holdRoutes(t, func(t *testing.T, routes string) {
@@ -153,7 +154,7 @@ func TestHeldPartitionMovesHeld(t *testing.T) {
 	})
 }
 
-// TestHoldIsDrained: a complete hold has judged everything that was routed.
+// TestHoldIsDrained protects that a hold is complete only when the tasks have judged everything that was routed.
 func TestHoldIsDrained(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -179,7 +180,7 @@ func TestHoldIsDrained(t *testing.T) {
 	}
 }
 
-// TestHoldEndsAtItsLimit: the processes release a hold whose limit has passed.
+// TestHoldEndsAtItsLimit protects that the processes release a hold whose time limit has passed.
 func TestHoldEndsAtItsLimit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -199,7 +200,7 @@ func TestHoldEndsAtItsLimit(t *testing.T) {
 	}
 }
 
-// TestOneHoldAtATime: a second hold is refused, and names the first one.
+// TestOneHoldAtATime protects that a second hold is refused, and that the refusal names the first hold.
 func TestOneHoldAtATime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -217,7 +218,8 @@ func TestOneHoldAtATime(t *testing.T) {
 	}
 }
 
-// TestHoldIsRepeatedAsItWasTyped: a command that was killed goes on with its hold, and one that ended a hold has nothing to do.
+// TestHoldIsRepeatedAsItWasTyped protects that an operator can repeat a command: one that was killed goes on with its
+// hold, and one that already ended a hold has nothing to do.
 func TestHoldIsRepeatedAsItWasTyped(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -245,7 +247,7 @@ func TestHoldIsRepeatedAsItWasTyped(t *testing.T) {
 	}
 }
 
-// TestHeldIngressRefuses: the ingress accepts no event under a hold, and sends nothing.
+// TestHeldIngressRefuses protects that the ingress accepts no event under a hold, and sends nothing.
 func TestHeldIngressRefuses(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, benchRoutes)
@@ -276,8 +278,8 @@ func TestHeldIngressRefuses(t *testing.T) {
 	b.drain(i, "signals.raw")
 }
 
-// TestUndrainedTasks: a task with a committed record after its offset is undrained, one
-// behind control records alone is not.
+// TestUndrainedTasks protects that a task with a committed record after its offset is undrained, and that a task with
+// only control records after its offset is not.
 func TestUndrainedTasks(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -8,8 +8,8 @@ import (
 	"oncebus/processor"
 )
 
-// A process whose workers have nothing to do gives its memory back, and works
-// on when there is something to do again.
+// TestMemoryIsGivenBackAtRest protects that a process whose workers have nothing to do gives its memory back, and
+// works on when there is something to do again.
 func TestMemoryIsGivenBackAtRest(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

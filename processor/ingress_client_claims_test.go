@@ -15,19 +15,19 @@ import (
 	"oncebus/processor/wire"
 )
 
-// request is an operation as it comes in by HTTP.
+// request makes an operation as it arrives by HTTP.
 func request(id, name string) *front.Submission {
 	return submission("ops.raw", string(operation(id, name, 0).Value), testTime)
 }
 
-// conclude sends the outcome of a dispatched event by the ingress client.
+// conclude sends the outcome of a dispatched event through the ingress client.
 func (f *runningIngress) conclude(event *kgo.Record, kind dedup.OutcomeKind, value []byte, headers ...dedup.Header) error {
 	ctx, cancel := context.WithTimeout(context.Background(), embedded.WaitMax)
 	defer cancel()
 	return f.SubmitOutcome(ctx, f.b.routes.Routes[0], []byte(header(event, wire.HeaderClaimToken)), kind, value, headers)
 }
 
-// lastRun is the event that went to the executor as the given attempt.
+// lastRun returns the event that was dispatched to the executor as the given attempt.
 func (b *bench) lastRun(attempt string) *kgo.Record {
 	b.t.Helper()
 	for _, r := range b.read("ops.run") {
@@ -39,9 +39,9 @@ func (b *bench) lastRun(attempt string) *kgo.Record {
 	return nil
 }
 
-// TestIngressClientReceivesClaimVerdicts from the first request to the recorded result: run,
-// still running, failed, run again, another event under its key, replayed as it
-// was recorded, too long.
+// TestIngressClientReceivesClaimVerdicts follows a claim from the first request to the recorded result: the event
+// runs, is still running, fails, runs again, another event comes under its key, and the result is replayed as
+// recorded. A result that is too long is not kept, and the answer says so.
 func TestIngressClientReceivesClaimVerdicts(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))
@@ -92,8 +92,8 @@ func TestIngressClientReceivesClaimVerdicts(t *testing.T) {
 	}
 }
 
-// TestOutcomeByTheIngressClientIsChecked: what the outcomes topic would refuse is not
-// put there.
+// TestOutcomeByTheIngressClientIsChecked protects that the ingress client writes nothing to the outcomes topic that
+// the router would refuse there.
 func TestOutcomeByTheIngressClientIsChecked(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))
@@ -113,7 +113,7 @@ func TestOutcomeByTheIngressClientIsChecked(t *testing.T) {
 	}
 }
 
-// inFlight is a request that waits.
+// inFlight is a request that waits for its answer.
 type inFlight struct {
 	answer chan wire.Answer
 	err    chan error
@@ -129,8 +129,9 @@ func (f *runningIngress) wait(ctx context.Context, s *front.Submission) inFlight
 	return a
 }
 
-// TestWaitingDuplicateReceivesTheOutcome, each by its own ingress client, though the processor
-// is another one by then: restarted, or rebuilt from the changelog.
+// TestWaitingDuplicateReceivesTheOutcome protects that each waiting duplicate receives the outcome through its own
+// ingress client, although another processor answers by then: a restarted one, or one that was rebuilt from the
+// changelog.
 func TestWaitingDuplicateReceivesTheOutcome(t *testing.T) {
 	t.Parallel()
 	for _, between := range []string{"running", "restarted", "rebuilt"} {
@@ -169,7 +170,8 @@ func TestWaitingDuplicateReceivesTheOutcome(t *testing.T) {
 	}
 }
 
-// TestWaitingDuplicateReceivesAFailure, and the key is named though it is free again.
+// TestWaitingDuplicateReceivesAFailure protects that a waiting duplicate receives the failure with the key's name,
+// although the key is free again.
 func TestWaitingDuplicateReceivesAFailure(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait"))
@@ -188,7 +190,8 @@ func TestWaitingDuplicateReceivesAFailure(t *testing.T) {
 	}
 }
 
-// TestRequestWithoutAnOutcomeEndsWithTheVerdict that is known: the event runs, or is a duplicate.
+// TestRequestWithoutAnOutcomeEndsWithTheVerdict protects that a request whose outcome does not come in time gets the
+// verdict that is known: the event runs, or is a duplicate.
 func TestRequestWithoutAnOutcomeEndsWithTheVerdict(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait"))
@@ -206,7 +209,8 @@ func TestRequestWithoutAnOutcomeEndsWithTheVerdict(t *testing.T) {
 	}
 }
 
-// TestResultTheVerdictsTopicRefuses is omitted, and the answer has the reason.
+// TestResultTheVerdictsTopicRefuses protects that a result which the verdicts topic refuses is omitted, and that the
+// answer gives the reason.
 func TestResultTheVerdictsTopicRefuses(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "result_limit: 100", "result_limit: 10000", 1))
@@ -223,9 +227,9 @@ func TestResultTheVerdictsTopicRefuses(t *testing.T) {
 	}
 }
 
-// TestDuplicatesOfAForwardedEventAreAnswered: no outcome can arrive of an event that was
-// forwarded without a claim. A waiting twin of one that also has a claim gets its outcome; if
-// the claim fails, it receives that the key is not free, and so does a retry.
+// TestDuplicatesOfAForwardedEventAreAnswered covers an event that was forwarded without a claim, for which no outcome
+// can arrive. A waiting duplicate of an event that also has a claim gets the claim's outcome; if the claim fails, the
+// duplicate learns that the key is not free, and so does a retry.
 func TestDuplicatesOfAForwardedEventAreAnswered(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait")+"    on_state_failure: fail_open\n")

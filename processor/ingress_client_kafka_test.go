@@ -24,8 +24,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// TestEventThatTheTaskWouldSkipIsNotSent: it fits compressed, and the tasks decompress less. Accepted, it would stop its
-// partition.
+// TestEventThatTheTaskWouldSkipIsNotSent covers an event that fits compressed into its topic but decompresses to more
+// than the tasks decompress. If the client accepted the event, it would stop its partition.
 func TestEventThatTheTaskWouldSkipIsNotSent(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, keyedRoutes)
@@ -40,8 +40,8 @@ func TestEventThatTheTaskWouldSkipIsNotSent(t *testing.T) {
 	}
 }
 
-// TestTooLargeIsNotSent: the client refuses the event before it sends it. One that fits compressed
-// is sent, among others.
+// TestTooLargeIsNotSent protects that the client refuses an event that is too large before it sends it, and that it
+// does send an event that fits compressed, among others.
 func TestTooLargeIsNotSent(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, keyedRoutes)
@@ -67,8 +67,8 @@ func TestTooLargeIsNotSent(t *testing.T) {
 	assertAnswer(t, f.submit(submission("signals.raw", `{"id":"a"}`, testTime)), "unique forwarded")
 }
 
-// TestLoweredLimitIsNoticed: what a topic takes no more is too large, and not
-// for ever unavailable; smaller events are still accepted.
+// TestLoweredLimitIsNoticed protects that a client reports an event that its topic no longer accepts as too large,
+// and not as unavailable for ever. Smaller events are still accepted.
 func TestLoweredLimitIsNoticed(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, keyedRoutes)
@@ -92,8 +92,9 @@ func TestLoweredLimitIsNoticed(t *testing.T) {
 	})
 }
 
-// TestUnacknowledgedEventWithoutAKey: its error does not invite a retry. That of
-// an event with a key does, and that of one which was not sent.
+// TestUnacknowledgedEventWithoutAKey protects that the error for an unacknowledged event without a key does not
+// invite a retry, because a second copy would be emitted. The error for an event with a key does, and so does the
+// error for an event that was not sent.
 func TestUnacknowledgedEventWithoutAKey(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, strings.Replace(keyedRoutes, "    output:", "    on_missing_key: forward\n    output:", 1))
@@ -118,7 +119,7 @@ func TestUnacknowledgedEventWithoutAKey(t *testing.T) {
 	}
 }
 
-// switchDialer is a network that can be taken away.
+// switchDialer is a network that a test can take away.
 type switchDialer struct {
 	mu    sync.Mutex
 	off   bool
@@ -152,7 +153,7 @@ func (d *switchDialer) turn(off bool) {
 	}
 }
 
-// TestIngressClientWithoutABroker rejects events at once or buffers them, as asked, and
+// TestIngressClientWithoutABroker protects that the client rejects events at once or buffers them, as configured, and
 // recovers by itself. Every buffered event is in Kafka once.
 func TestIngressClientWithoutABroker(t *testing.T) {
 	t.Parallel()
@@ -162,7 +163,7 @@ func TestIngressClientWithoutABroker(t *testing.T) {
 	f := b.ingress("front", kgo.Dialer(dialer.dial))
 	assertAnswer(t, f.submit(submission("signals.raw", `{"id":"before"}`, testTime)), "unique forwarded")
 	dialer.turn(true)
-	// Some are in flight when the connections close, and fail then.
+	// Some events are in flight when the connections close, and fail then.
 	for n := range 10 {
 		if _, err := f.try(t.Context(), submission("signals.raw", fmt.Sprintf(`{"id":"early-%d"}`, n), testTime)); !errors.Is(err, front.ErrKafkaUnavailable) {
 			t.Fatalf("got %v", err)
@@ -204,7 +205,7 @@ func TestIngressClientWithoutABroker(t *testing.T) {
 	}
 }
 
-// TestFullIngressClientRefuses: what waits for Kafka is bounded, and those that are refused
+// TestFullIngressClientRefuses protects that the events which wait for Kafka are bounded, and that refused events
 // were not sent.
 func TestFullIngressClientRefuses(t *testing.T) {
 	t.Parallel()
@@ -238,8 +239,8 @@ func TestFullIngressClientRefuses(t *testing.T) {
 	assertAnswer(t, f.submit(submission("signals.raw", `{"id":"next"}`, testTime)), "unique forwarded")
 }
 
-// TestRefusedProducerIsReplaced: one that got no producer id would never send
-// again.
+// TestRefusedProducerIsReplaced covers a producer that was refused a producer id: without a replacement it would
+// never send again.
 func TestRefusedProducerIsReplaced(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, benchRoutes)
@@ -259,8 +260,8 @@ func TestRefusedProducerIsReplaced(t *testing.T) {
 	})
 }
 
-// TestIngressClientWaitsForItsApp: for topics and manifest, and for a processor that
-// knows its routes.
+// TestIngressClientWaitsForItsApp protects that a client waits for the topics and the manifest, and for a processor
+// that knows its routes.
 func TestIngressClientWaitsForItsApp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -287,7 +288,8 @@ func TestIngressClientWaitsForItsApp(t *testing.T) {
 	})
 }
 
-// TestIngressClientRefusesForeignRoutes: its keys would not be those of the app.
+// TestIngressClientRefusesForeignRoutes protects against routes that are not those of the app, because the client
+// would derive other keys than the app.
 func TestIngressClientRefusesForeignRoutes(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, benchRoutes)

@@ -13,7 +13,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// anonymous is a request without the sender's id.
+// anonymous makes a request without an id of its sender.
 func anonymous(id string) *front.Submission {
 	s := request(id, "x")
 	s.Value = []byte(strings.Replace(string(s.Value), `"request":"x",`, "", 1))
@@ -29,9 +29,8 @@ func (b *bench) addressed() int {
 	return len(addresses)
 }
 
-// TestRequestThatComesAgainTakesItsPlace: clients that wait, give up and come again use
-// one place, with and without a request id. The places of others stay free, and everybody
-// gets one reply.
+// TestRequestThatComesAgainTakesItsPlace protects that a client that waits, gives up and comes again uses one place,
+// with and without a request id. The places of other requests stay free, and every client gets one reply.
 func TestRequestThatComesAgainTakesItsPlace(t *testing.T) {
 	t.Parallel()
 	for name, poll := range map[string]func() *front.Submission{
@@ -81,8 +80,8 @@ func TestRequestThatComesAgainTakesItsPlace(t *testing.T) {
 	}
 }
 
-// TestRequestsThatWaitAtOnceKeepTheirPlaces: a client may send one request twice at a time,
-// and both get the outcome.
+// TestRequestsThatWaitAtOnceKeepTheirPlaces protects that a client may have the same request waiting twice at a time:
+// both get the outcome.
 func TestRequestsThatWaitAtOnceKeepTheirPlaces(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait\n    max_waiting: 2"))
@@ -103,8 +102,8 @@ func TestRequestsThatWaitAtOnceKeepTheirPlaces(t *testing.T) {
 	}
 }
 
-// TestRequestAtAnotherIngressTakesThePlaceOfItsID: it cannot know whether the first client
-// is gone. If not, that one gets its answer at once.
+// TestRequestAtAnotherIngressTakesThePlaceOfItsID covers a request that comes again at another ingress, which cannot
+// know whether the first client is gone. If the first client still waits, it gets its answer at once.
 func TestRequestAtAnotherIngressTakesThePlaceOfItsID(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait\n    max_waiting: 1"))
@@ -124,7 +123,8 @@ func TestRequestAtAnotherIngressTakesThePlaceOfItsID(t *testing.T) {
 	assertAnswer(t, answer, "replayed completed attempt 1 outcome")
 }
 
-// TestReplacedRequestOfAnAdjacentBucketIsAnswered, though the claim has another key.
+// TestReplacedRequestOfAnAdjacentBucketIsAnswered protects that a replaced request is answered although its claim is
+// under the key of an adjacent bucket.
 func TestReplacedRequestOfAnAdjacentBucketIsAnswered(t *testing.T) {
 	t.Parallel()
 	routes := strings.Replace(fmt.Sprintf(claimRoutes, "wait\n    max_waiting: 1"), "      - fields: [account, id]\n", "      - order: {adjacent_buckets: true}\n    time: {field: timestamp}\n", 1)

@@ -13,16 +13,15 @@ import (
 	"oncebus/processor/wire"
 )
 
-// addressed is a record of a producer that may write to the raw topic and wants
-// its verdict sent to the address.
+// addressed makes a record of a producer that may write to the raw topic and asks for its verdict at this address.
 func addressed(id string, partition int32, to []byte) *kgo.Record {
 	r := operation(id, "forged "+id, partition)
 	r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReplyTo, Value: to})
 	return r
 }
 
-// TestForgedAddressGetsNoVerdict: a client that guesses the numbers of requests
-// cannot have another event's verdict delivered in place of the sender's own.
+// TestForgedAddressGetsNoVerdict protects that a client which guesses the numbers of requests cannot have the verdict
+// of another event delivered in place of the sender's own.
 func TestForgedAddressGetsNoVerdict(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait"))
@@ -55,7 +54,7 @@ func TestForgedAddressGetsNoVerdict(t *testing.T) {
 	}
 }
 
-// keyOf is the dedup key of an event as text.
+// keyOf returns the dedup key of an event as text.
 func (f *runningIngress) keyOf(s *front.Submission) string {
 	f.b.t.Helper()
 	d, err := f.Derive(s)
@@ -63,7 +62,8 @@ func (f *runningIngress) keyOf(s *front.Submission) string {
 	return wire.KeyText(&d.Key)
 }
 
-// TestWaitingAdjacentDuplicateReceivesTheOutcome of the original, under its own key.
+// TestWaitingAdjacentDuplicateReceivesTheOutcome protects that a waiting duplicate in an adjacent bucket receives the
+// outcome of the original event, under its own key.
 func TestWaitingAdjacentDuplicateReceivesTheOutcome(t *testing.T) {
 	t.Parallel()
 	routes := strings.Replace(fmt.Sprintf(claimRoutes, "wait"), "      - fields: [account, id]\n", "      - order: {adjacent_buckets: true}\n    time: {field: timestamp}\n", 1)

@@ -25,7 +25,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// newHTTPBench is newBench with events that may come in by HTTP.
+// newHTTPBench is newBench for routes whose events may arrive by HTTP.
 func newHTTPBench(t *testing.T, routes string) *bench {
 	t.Helper()
 	b := newBench(t, routes)
@@ -33,13 +33,13 @@ func newHTTPBench(t *testing.T, routes string) *bench {
 	return b
 }
 
-// openHTTP gives each route an endpoint.
+// openHTTP gives each route an HTTP endpoint.
 func (b *bench) openHTTP() {
 	b.t.Helper()
 	b.useRoutes(routeName.ReplaceAllString(string(b.routes.Text), "$0\n    http: {path: /$1, signature: {scheme: none}}"))
 }
 
-// routeName is the line with the name of a route.
+// routeName matches the line with the name of a route.
 var routeName = regexp.MustCompile(`(?m)^ *- name: ([a-z0-9-]+)$`)
 
 // runningIngress is an ingress client that runs until it is stopped or the test ends.
@@ -56,7 +56,7 @@ func (b *bench) startIngress(instance string, extra ...kgo.Opt) *runningIngress 
 	return b.startIngressWith(instance, func(*front.IngressClient) {}, extra...)
 }
 
-// startIngressWith starts an ingress client that was changed before it runs.
+// startIngressWith starts an ingress client that prepare has changed before it runs.
 func (b *bench) startIngressWith(instance string, prepare func(*front.IngressClient), extra ...kgo.Opt) *runningIngress {
 	b.t.Helper()
 	log := slog.New(slog.NewTextHandler(b.logs, nil)).With("ingress_client", instance)
@@ -94,7 +94,7 @@ func submission(topic, value string, at int64, headers ...dedup.Header) *front.S
 	return &front.Submission{Topic: topic, Value: []byte(value), Headers: headers, Time: time.UnixMilli(at)}
 }
 
-// try sends an event and waits for its verdict, as a request does.
+// try sends an event and waits for its verdict, as an HTTP request does.
 func (f *runningIngress) try(ctx context.Context, s *front.Submission) (wire.Answer, error) {
 	d, err := f.Derive(s)
 	if err != nil {
@@ -112,7 +112,7 @@ func (f *runningIngress) submit(s *front.Submission) wire.Answer {
 	return answer
 }
 
-// summary is what most tests want to know of an answer.
+// summary returns the parts of an answer that most tests compare.
 func summary(a wire.Answer) string {
 	s := a.Verdict.String()
 	for _, part := range []struct {
@@ -139,8 +139,8 @@ func assertAnswer(t *testing.T, a wire.Answer, want string) {
 	}
 }
 
-// TestIngressClientReceivesTheVerdict: every one of plain deduplication, of routed and of
-// prepartitioned topics, with the first duplicate where there is one.
+// TestIngressClientReceivesTheVerdict covers every verdict of plain deduplication, for routed and for prepartitioned
+// topics, with the first duplicate where there is one.
 func TestIngressClientReceivesTheVerdict(t *testing.T) {
 	t.Parallel()
 	const hour = int64(time.Hour / time.Millisecond)
@@ -186,7 +186,8 @@ func TestIngressClientReceivesTheVerdict(t *testing.T) {
 	})
 }
 
-// TestIngressClientReceivesBypassedVerdicts: while local state cannot be used.
+// TestIngressClientReceivesBypassedVerdicts protects that requests get verdicts also while local state cannot be
+// used.
 func TestIngressClientReceivesBypassedVerdicts(t *testing.T) {
 	t.Parallel()
 	bothWays(t, strings.Replace(benchRoutes, "    output:", "    on_state_failure: fail_open\n    output:", 1), func(t *testing.T, routes string) {
@@ -209,7 +210,7 @@ func TestIngressClientReceivesBypassedVerdicts(t *testing.T) {
 	})
 }
 
-// TestForwardedEventsAreReportedAsForwarded: without a key, and beyond the limit.
+// TestForwardedEventsAreReportedAsForwarded covers events without a key, and events beyond the limit of keys.
 func TestForwardedEventsAreReportedAsForwarded(t *testing.T) {
 	t.Parallel()
 	routes := strings.Replace(benchRoutes, "    output:", "    on_missing_key: forward\n    limits: {live_keys: 1, on_limit: forward}\n    output:", 1)
@@ -231,8 +232,8 @@ func TestForwardedEventsAreReportedAsForwarded(t *testing.T) {
 	})
 }
 
-// TestForeignHeadersOfOurPrefixDoNotComeIn: neither by an ingress client nor past it, and
-// a return address is never emitted.
+// TestForeignHeadersOfOurPrefixDoNotComeIn protects that headers with our prefix enter neither through an ingress
+// client nor past it, and that a return address is never emitted.
 func TestForeignHeadersOfOurPrefixDoNotComeIn(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
@@ -259,8 +260,8 @@ func TestForeignHeadersOfOurPrefixDoNotComeIn(t *testing.T) {
 	})
 }
 
-// TestEachIngressClientReceivesItsOwnVerdicts: two ingress clients send the same events at the same time.
-// Each request is answered for its own event, and of every event one is unique.
+// TestEachIngressClientReceivesItsOwnVerdicts lets two ingress clients send the same events at the same time. Each
+// request is answered for its own event, and of the copies of every event one is unique.
 func TestEachIngressClientReceivesItsOwnVerdicts(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
@@ -307,8 +308,8 @@ func TestEachIngressClientReceivesItsOwnVerdicts(t *testing.T) {
 	})
 }
 
-// TestVerdictIsProducedByTheTransaction: that of one which failed is never read,
-// the event is judged again and has one verdict.
+// TestVerdictIsProducedByTheTransaction protects that a verdict is part of its transaction: nobody reads the verdict
+// of a transaction that failed, and the event is judged again and has one verdict.
 func TestVerdictIsProducedByTheTransaction(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
@@ -326,8 +327,8 @@ func TestVerdictIsProducedByTheTransaction(t *testing.T) {
 	})
 }
 
-// TestEventOfACancelledRequestIsInKafka: a sender that cancels and retries gets a duplicate's
-// answer.
+// TestEventOfACancelledRequestIsInKafka protects that a sender that cancels a request and retries gets the answer for
+// a duplicate.
 func TestEventOfACancelledRequestIsInKafka(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, benchRoutes)
@@ -351,8 +352,8 @@ func TestEventOfACancelledRequestIsInKafka(t *testing.T) {
 	assertAnswer(t, f.submit(event), "duplicate")
 }
 
-// TestGarbageReplyAddress of a client that may write to a prepartitioned topic disturbs
-// nothing and comes out nowhere.
+// TestGarbageReplyAddress protects that a garbage reply address, from a client that may write to a prepartitioned
+// topic, disturbs nothing and is emitted nowhere.
 func TestGarbageReplyAddress(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, keyedRoutes)

@@ -20,7 +20,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// keyCounts is what the tasks remember, by their checkpoints.
+// keyCounts returns the numbers of keys that the tasks remember, as their checkpoints have them.
 func (b *bench) keyCounts(cfg processor.Config) (all []app.KeyCount) {
 	b.t.Helper()
 	inspector, err := front.NewInspector(b.t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
@@ -34,7 +34,7 @@ func (b *bench) keyCounts(cfg processor.Config) (all []app.KeyCount) {
 	return all
 }
 
-// waitingRequests is how many requests wait.
+// waitingRequests returns how many requests wait.
 func (b *bench) waitingRequests(cfg processor.Config) (n uint64) {
 	b.t.Helper()
 	for _, k := range b.keyCounts(cfg) {
@@ -43,8 +43,8 @@ func (b *bench) waitingRequests(cfg processor.Config) (n uint64) {
 	return n
 }
 
-// TestKeysAreCounted: the key counts of the metrics and the checkpoints are
-// what a scan of the rows finds; after a restart and a rebuild too.
+// TestKeysAreCounted protects that the key counts of the metrics and of the checkpoints equal the counts of a scan of
+// the rows, also after a restart and a rebuild.
 func TestKeysAreCounted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
@@ -56,12 +56,12 @@ func TestKeysAreCounted(t *testing.T) {
 		records = append(records, operation(fmt.Sprint(n), fmt.Sprint(n), int32(n%4)))
 		records[n].Timestamp = time.UnixMilli(testTime + int64(n%2)*30*minute)
 	}
-	// So many that each partition gets one: the secret of the hash is random.
+	// The number is so large that each partition gets an event, because the secret of the hash is random.
 	for n := range 60 {
 		later = append(later, operation(fmt.Sprint("later-", n), fmt.Sprint("later-", n), int32(n%4)))
 		later[n].Timestamp = time.UnixMilli(testTime + 100*minute)
 	}
-	// A window is 1 h, and what is two windows and the grace old is let go.
+	// The window is 1 h: a row is dropped once it is two windows and the grace old.
 	var last []*kgo.Record // three, as a partition may hold none of the old keys
 	for n := range 3 {
 		last = append(last, operation(fmt.Sprint("last-", n), fmt.Sprint("last-", n), 0))
@@ -121,15 +121,15 @@ func TestKeysAreCounted(t *testing.T) {
 	}
 }
 
-// keySums are numbers of keys.
+// keySums are numbers of keys by state.
 type keySums struct{ total, active, expired uint64 }
 
 func (s keySums) plus(more keySums) keySums {
 	return keySums{s.total + more.total, s.active + more.active, s.expired + more.expired}
 }
 
-// newestRows reads the changelog of the repartition topic: the row of each key,
-// by task and digest, and by task the stream time of the first namespace.
+// newestRows reads the changelog of the repartition topic. It returns the newest row of each key, by task and digest,
+// and the stream time of the first namespace, by task.
 func (b *bench) newestRows() (rows map[rowPlace]dedup.Row, times map[int32]int64) {
 	b.t.Helper()
 	rows, times = map[rowPlace]dedup.Row{}, map[int32]int64{}
@@ -149,13 +149,13 @@ func (b *bench) newestRows() (rows map[rowPlace]dedup.Row, times map[int32]int64
 	return rows, times
 }
 
-// rowPlace is where a row stands.
+// rowPlace says in which task and under which digest a row stands.
 type rowPlace struct {
 	partition int32
 	digest    dedup.Digest
 }
 
-// scanKeys counts the keys of the first route by status, from all rows.
+// scanKeys counts the keys of the first route by status, from all rows of the changelog.
 func (b *bench) scanKeys() map[string]keySums {
 	b.t.Helper()
 	rows, times := b.newestRows()
@@ -176,7 +176,8 @@ func (b *bench) scanKeys() map[string]keySums {
 	return sums
 }
 
-// TestInspectorFindsAndForgets: from the topics alone.
+// TestInspectorFindsAndForgets protects that the inspector finds and erases keys from the topics alone, without the
+// state of a process.
 func TestInspectorFindsAndForgets(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
@@ -211,8 +212,8 @@ func TestInspectorFindsAndForgets(t *testing.T) {
 	}
 }
 
-// TestForgetThatIsReadAgainErasesNoLaterAttempt: the record of the command is read again,
-// after offsets were reset for example. Its key was claimed and completed since.
+// TestForgetThatIsReadAgainErasesNoLaterAttempt lets the app read the record of the command forget again, for example
+// after a reset of offsets. The key was claimed and completed since, and this later claim stays.
 func TestForgetThatIsReadAgainErasesNoLaterAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
@@ -253,7 +254,8 @@ func TestForgetThatIsReadAgainErasesNoLaterAttempt(t *testing.T) {
 	}
 }
 
-// TestForgetOfAFreeKeyProducesNothing: a request could only erase a later row.
+// TestForgetOfAFreeKeyProducesNothing protects that forget writes no erasure request for a free key, because such a
+// request could only erase a later row.
 func TestForgetOfAFreeKeyProducesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
@@ -278,7 +280,8 @@ func TestForgetOfAFreeKeyProducesNothing(t *testing.T) {
 	}
 }
 
-// TestForgetWithoutAnAttemptIsRefused: builds before this one produced it.
+// TestForgetWithoutAnAttemptIsRefused covers an erasure request without an attempt, as builds before this one
+// produced it.
 func TestForgetWithoutAnAttemptIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
@@ -303,8 +306,8 @@ func TestForgetWithoutAnAttemptIsRefused(t *testing.T) {
 	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderAttempt: "1"})
 }
 
-// TestInspectorRefusesWhatTheAppNeverRanWith: nothing can be said of its keys,
-// which is another thing than that none is kept.
+// TestInspectorRefusesWhatTheAppNeverRanWith protects that the inspector refuses routes that the app never ran with.
+// It can say nothing of their keys, which differs from saying that no key is kept.
 func TestInspectorRefusesWhatTheAppNeverRanWith(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -19,8 +19,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// uncompressed lets a test find a text in a produce request. The option of franz-go for
-// it writes to its arguments, so clients cannot share it.
+// uncompressed lets a test find a text in a produce request. The franz-go option for no compression writes to its
+// arguments, so clients cannot share that option.
 var uncompressed = kgo.WithCompressor(noCompressor{})
 
 type noCompressor struct{}
@@ -29,7 +29,7 @@ func (noCompressor) Compress(_ *bytes.Buffer, src []byte, _ ...kgo.CompressFlag)
 	return src, kgo.CodecNone
 }
 
-// refuse makes the brokers refuse for good every batch for a topic with a text in it.
+// refuse makes the brokers refuse for good every batch for a topic that contains a text, until accept is called.
 func (b *bench) refuse(topic string, partitions int32, text string, code *kerr.Error) (accept func()) {
 	b.t.Helper()
 	var faults []*kfake.FaultHandle
@@ -50,7 +50,7 @@ func (b *bench) refuse(topic string, partitions int32, text string, code *kerr.E
 	}
 }
 
-// mixed makes n events, each twice; every tenth is one that the brokers refuse.
+// mixed makes n events, each twice. The brokers refuse every tenth event.
 func mixed(n int) (records []*kgo.Record, good, bad map[string]*kgo.Record) {
 	good, bad = map[string]*kgo.Record{}, map[string]*kgo.Record{}
 	for k := range n {
@@ -67,7 +67,7 @@ func mixed(n int) (records []*kgo.Record, good, bad map[string]*kgo.Record) {
 	return records, good, bad
 }
 
-// assertDead checks that each event is a dead letter once, with a reason.
+// assertDead checks that each bad event is a dead letter exactly once, with this reason.
 func assertDead(t *testing.T, letters []*kgo.Record, bad map[string]*kgo.Record, reason string) {
 	t.Helper()
 	seen := map[string]int{}
@@ -89,9 +89,9 @@ func assertDead(t *testing.T, letters []*kgo.Record, bad map[string]*kgo.Record,
 	}
 }
 
-// TestRefusedRecordIsDeadLettered lets the brokers refuse events for good, among others in
-// their batches (hazard G11). Exactly these become dead letters with the broker's error;
-// all others are emitted once. A refused event takes no key: it may be sent again.
+// TestRefusedRecordIsDeadLettered lets the brokers refuse events for good while accepted events are in the same
+// batches (hazard G11). Exactly the refused events become dead letters with the broker's error; all others are
+// emitted once. A refused event takes no key, so its sender may send it again.
 func TestRefusedRecordIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	for _, code := range []*kerr.Error{kerr.InvalidRecord, kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidTimestamp} {
@@ -123,7 +123,7 @@ func TestRefusedRecordIsDeadLettered(t *testing.T) {
 	}
 }
 
-// TestRefusalByTheRepartitionTopic: the router finds the event, too.
+// TestRefusalByTheRepartitionTopic protects that the router, too, finds the refused event in its batch.
 func TestRefusalByTheRepartitionTopic(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -137,9 +137,8 @@ func TestRefusalByTheRepartitionTopic(t *testing.T) {
 	b.assertWhole(i)
 }
 
-// TestRefusedRecordAcrossRestarts stops the process while it looks for the refused
-// records, lets the end of a transaction fail, and starts it again. Each is a dead letter
-// once.
+// TestRefusedRecordAcrossRestarts stops the process while it looks for the refused records, lets the end of a
+// transaction fail, and starts the process again. Each refused record becomes one dead letter.
 func TestRefusedRecordAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -177,8 +176,8 @@ func TestRefusedRecordAcrossRestarts(t *testing.T) {
 	b.assertWhole(i)
 }
 
-// TestRefusedEventTakesNoClaim: in claim mode the next event under the key is the first
-// attempt.
+// TestRefusedEventTakesNoClaim protects that, in claim mode, the next event under the key of a refused event is the
+// first attempt.
 func TestRefusedEventTakesNoClaim(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
@@ -210,8 +209,8 @@ func TestRefusedEventTakesNoClaim(t *testing.T) {
 	}
 }
 
-// TestDeadLetterTopicThatRefuses: the topic gets the dead letter without its value. While
-// it refuses that too, events wait; when it accepts dead letters again, none is lost.
+// TestDeadLetterTopicThatRefuses lets the dead-letter topic refuse the dead letter, so that the topic gets it without
+// its value. While the topic refuses that too, events wait; when it accepts dead letters again, no event is lost.
 func TestDeadLetterTopicThatRefuses(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -246,8 +245,8 @@ func TestDeadLetterTopicThatRefuses(t *testing.T) {
 	}
 }
 
-// TestFaultsOfBrokersDeadLetterNothing: errors that say nothing about the record are
-// repeated until the record is accepted.
+// TestFaultsOfBrokersDeadLetterNothing protects that the client repeats a record after an error that says nothing
+// about the record, until the broker accepts the record.
 func TestFaultsOfBrokersDeadLetterNothing(t *testing.T) {
 	t.Parallel()
 	for _, code := range []*kerr.Error{kerr.NotEnoughReplicas, kerr.CorruptMessage, kerr.TransactionAbortable, kerr.UnknownServerError} {
@@ -287,9 +286,8 @@ func TestFaultsOfBrokersDeadLetterNothing(t *testing.T) {
 	})
 }
 
-// TestLoweredLimitOfATopic lowers max.message.bytes of the output while the process runs.
-// The client makes smaller batches from then on, and only events above the new limit
-// become dead letters.
+// TestLoweredLimitOfATopic lowers max.message.bytes of the output while the process runs. From then on the client
+// makes smaller batches, and only events above the new limit become dead letters.
 func TestLoweredLimitOfATopic(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

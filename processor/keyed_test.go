@@ -24,7 +24,7 @@ const keyedRoutes = `routes:
     dead_letter: dead
 `
 
-// partitionOf places an id as a producer does that partitions by it.
+// partitionOf returns the partition of an id, as a producer chooses it that partitions by the id.
 func partitionOf(id string, partitions int32) int32 {
 	sum := int32(0)
 	for _, c := range []byte(id) {
@@ -33,8 +33,8 @@ func partitionOf(id string, partitions int32) int32 {
 	return sum % partitions
 }
 
-// sentDuplicates makes one to three records of each of n ids in a seeded order, on
-// the partitions that place chooses, and returns the last record of each id too.
+// sentDuplicates makes one to three records of each of n ids in a seeded order, on the partitions that place chooses.
+// It also returns the last record of each id.
 func sentDuplicates(seed uint64, n int, place func(rng *rand.Rand, id string) int32) ([]*kgo.Record, map[string]*kgo.Record) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	sent := map[string]*kgo.Record{}
@@ -58,8 +58,8 @@ func renamed(topic string, rs []*kgo.Record) []*kgo.Record {
 	return rs
 }
 
-// TestPrepartitionedRouteNeedsNoRepartitionTopic: each partition of a prepartitioned topic is a task of its
-// own, with a changelog, and nothing of the routing stage exists.
+// TestPrepartitionedRouteNeedsNoRepartitionTopic protects that each partition of a prepartitioned topic is a task of
+// its own with a changelog, and that the routing stage creates nothing.
 func TestPrepartitionedRouteNeedsNoRepartitionTopic(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, keyedRoutes)
@@ -90,8 +90,8 @@ func TestPrepartitionedRouteNeedsNoRepartitionTopic(t *testing.T) {
 	}
 }
 
-// TestPrepartitionedAndRoutedRouteInOneProcess runs both ways of a record at once, the
-// same ids on both: they are two namespaces and never meet.
+// TestPrepartitionedAndRoutedRouteInOneProcess runs both ways of a record at once with the same ids: the routes are
+// two namespaces, and their keys never meet.
 func TestPrepartitionedAndRoutedRouteInOneProcess(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, strings.Replace(benchRoutes, "routes:\n", strings.ReplaceAll(keyedRoutes, "signals", "orders"), 1))
@@ -106,8 +106,7 @@ func TestPrepartitionedAndRoutedRouteInOneProcess(t *testing.T) {
 	assertOnce(t, b.read("orders.unique"), sentKeyed)
 }
 
-// TestPrepartitionedOrderIsKept: the records of one key come out in the order in which
-// they stand in their partition.
+// TestPrepartitionedOrderIsKept protects that the records of a key are emitted in the order of their partition.
 func TestPrepartitionedOrderIsKept(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, keyedRoutes)

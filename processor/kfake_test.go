@@ -32,23 +32,23 @@ import (
 func TestMain(m *testing.M) {
 	collectLess()
 	goleak.VerifyTestMain(m,
-		// A collection ends by itself, on a busy machine after more time than goleak waits.
+		// A garbage collection ends by itself, but on a busy machine later than goleak waits.
 		goleak.IgnoreAnyFunction("oncebus/processor/kafka.(*Budget).collectNow"),
-		// glog's flusher comes with badger's dependencies and lives for ever.
+		// The flusher of glog comes with Badger's dependencies and never ends.
 		goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
-		// Badger leaves these behind when it fails to open damaged files. A
-		// store that a test does not close shows by its background goroutine.
+		// Badger leaves these goroutines behind when it fails to open damaged files. A store that a test does not
+		// close still shows by its background goroutine.
 		goleak.IgnoreTopFunction("github.com/dgraph-io/ristretto/v2/z.(*AllocatorPool).freeupAllocators"),
 		goleak.IgnoreTopFunction("github.com/dgraph-io/badger/v4.(*DB).monitorCache"),
 		goleak.IgnoreTopFunction("github.com/dgraph-io/badger/v4.(*DB).updateSize"),
 		goleak.IgnoreTopFunction("github.com/dgraph-io/badger/v4/y.(*WaterMark).process"))
 }
 
-// gcPercent is for a process that opens thousands of stores: Badger allocates 3 MB to close one. With Go's default of 100 a third of the
-// CPU of these tests is the garbage collector, of a live heap of some 100 MB.
+// gcPercent suits a process that opens thousands of stores: Badger allocates 3 MB to close a store. With Go's default
+// of 100 the garbage collector takes a third of the CPU time of these tests, for a live heap of some 100 MB.
 const gcPercent = 400
 
-// collectLess makes the garbage collector run less often, unless the environment says how often.
+// collectLess makes the garbage collector run less often, unless the environment sets its frequency.
 func collectLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -64,10 +64,10 @@ type bench struct {
 	admin    *kadm.Client
 	routes   *rules.Routes
 	logs     *embedded.Log
-	// clientOpts go to the bench's own clients; a simulation puts its network here.
+	// clientOpts are options of the bench's own clients; a simulation puts its network here.
 	clientOpts []kgo.Opt
-	// says lets processors say how far they have read their inputs, so that stream time moves. The
-	// records change the offsets and transactions that other tests count.
+	// says makes processors write progress records of how far they have read their inputs, so that stream time moves.
+	// It is off by default, because these records change the offsets and transactions that other tests count.
 	says bool
 }
 
@@ -95,8 +95,8 @@ func newBench(t *testing.T, routes string, extra ...kfake.Opt) *bench {
 	return b
 }
 
-// logPositions logs where both stages stand, if the test failed: it tells a stage that no
-// longer reads from one that waits for the other.
+// logPositions logs the positions of both stages if the test failed: the log distinguishes a stage that no longer
+// reads from a stage that waits for the other.
 func (b *bench) logPositions() {
 	if !b.t.Failed() {
 		return
@@ -146,13 +146,13 @@ func (b *bench) config(instance string) processor.Config {
 	}
 }
 
-// createTopic creates a topic with settings, given as name, value, name, value.
+// createTopic creates a topic with settings, which are given as name, value, name, value.
 func (b *bench) createTopic(name string, partitions int32, settings ...string) {
 	b.t.Helper()
 	b.cluster.CreateTopic(name, partitions, settings...)
 }
 
-// useRoutes gives the processors started from now on another routes file.
+// useRoutes gives another routes file to the processors that are started from now on.
 func (b *bench) useRoutes(routes string) {
 	b.t.Helper()
 	parsed, err := rules.ParseRoutes("routes.yaml", []byte(routes))
@@ -176,7 +176,7 @@ func (b *bench) start(cfg processor.Config, extra ...kgo.Opt) *instance {
 	return b.startWith(cfg, func(*processor.Processor) {}, extra...)
 }
 
-// startWith starts a processor that was changed before it runs.
+// startWith starts a processor that prepare has changed before it runs.
 func (b *bench) startWith(cfg processor.Config, prepare func(*processor.Processor), extra ...kgo.Opt) *instance {
 	b.t.Helper()
 	reg := prometheus.NewRegistry()
@@ -208,7 +208,7 @@ func (i *instance) stop() error {
 	return i.err
 }
 
-// wait waits for a condition that some event of the system brings about.
+// wait waits until a condition holds that some event in the system brings about.
 func (b *bench) wait(what string, holds func() bool) {
 	b.t.Helper()
 	embedded.Wait(b.t, what, holds)
@@ -242,7 +242,7 @@ func (b *bench) produce(records ...*kgo.Record) {
 	}
 }
 
-// signal makes a raw record; at is event time in ms.
+// signal makes a raw record; at is its event time in ms.
 func signal(id string, partition int32, at int64) *kgo.Record {
 	return &kgo.Record{
 		Topic: "signals.raw", Partition: partition, Key: []byte("k-" + id), Timestamp: time.UnixMilli(at),
@@ -288,8 +288,7 @@ func (b *bench) read(topic string) []*kgo.Record {
 	return all
 }
 
-// uncommitted returns how many records a topic holds, those of aborted
-// transactions included.
+// uncommitted returns how many records a topic holds, including those of aborted transactions.
 func (b *bench) uncommitted(topic string) int {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), embedded.WaitMax)
@@ -329,23 +328,24 @@ func gather(t *testing.T, i *instance) map[string]float64 {
 	return embedded.Metrics(t, i.registry)
 }
 
-// ends are the offsets up to which an app is to read, by topic and partition.
+// ends are the offsets up to which an app has to read, by topic and partition.
 type ends map[string]map[int32]int64
 
-// drained reports whether the app has committed everything in its inputs.
+// drained reports whether the app has committed everything that is in its inputs.
 func (b *bench) drained(i *instance, inputs ...string) bool {
 	b.t.Helper()
 	return b.drainedTo(ends{}, i, inputs...)
 }
 
-// drainedTo is drained for what was in the topics when it was asked about them first. It notes their ends.
+// drainedTo is drained for the records that were in the topics when it first asked about them. It stores the ends of
+// the topics in to.
 func (b *bench) drainedTo(to ends, i *instance, inputs ...string) bool {
 	b.t.Helper()
 	if i.Ready() != nil {
 		return false
 	}
-	// The way of a record, in its direction: what leaves a topic after it was
-	// looked at has arrived in the next one.
+	// The topics come in the direction in which a record travels: a record that leaves a topic after the loop has
+	// looked at it has arrived in the next topic.
 	for _, topic := range append(slices.Clone(inputs), i.App().Topology.TaskTopics()...) {
 		group := app.GroupName(i.Config().AppID, processor.StageDedup)
 		if slices.Contains(i.App().Topology.Routed, topic) {
@@ -367,8 +367,8 @@ func (b *bench) drainedTo(to ends, i *instance, inputs ...string) bool {
 			if !ok {
 				at.At, _ = i.App().Manifest.Start(topic, i.App().Topology.Topics[topic].ID, p.Partition)
 			}
-			// Neither stage can read past a transaction that another instance left open, and
-			// committed records may come after it.
+			// Neither stage can read past a transaction that another instance left open, and committed records may
+			// follow that transaction.
 			end := to[topic][p.Partition]
 			if p.LastStableOffset < end || b.waiting(topic, p.Partition, max(0, at.At), end) {
 				return false
@@ -390,7 +390,7 @@ func (b *bench) openTransactions(topics ...string) (open []string) {
 	return open
 }
 
-// waiting reports whether [from, end) has committed records: a transactional
+// waiting reports whether [from, end) has committed records. A comparison of offsets is not enough: a transactional
 // topic ends in control records, and committed offsets stay before them.
 func (b *bench) waiting(topic string, partition int32, from, end int64) bool {
 	b.t.Helper()
@@ -416,7 +416,7 @@ func (b *bench) waiting(topic string, partition int32, from, end int64) bool {
 	return found
 }
 
-// drain waits until the app has committed what is in its inputs now. Its routers may go on to write what they have read.
+// drain waits until the app has committed what is in its inputs now. The routers may still write what they have read.
 func (b *bench) drain(i *instance, inputs ...string) {
 	b.t.Helper()
 	to := ends{}
@@ -430,8 +430,7 @@ func (b *bench) drain(i *instance, inputs ...string) {
 	})
 }
 
-// lived starts an instance, lets it work off records of signals.raw, stops it
-// and returns it.
+// lived starts an instance, lets it process records of signals.raw, stops it and returns it.
 func (b *bench) lived(cfg processor.Config, records ...*kgo.Record) *instance {
 	b.t.Helper()
 	i := b.ready(b.start(cfg))

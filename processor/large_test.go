@@ -15,7 +15,7 @@ import (
 // largeMax is max.message.bytes of the topics of these tests.
 const largeMax = 20_000
 
-// large makes an event of n bytes, which a codec shortens or not.
+// large makes an event of n bytes, which a codec can shorten or cannot.
 func large(id string, partition int32, n int, shortens bool) *kgo.Record {
 	r := signal(id, partition, testTime)
 	text := strings.Repeat("0123456789", n/10)
@@ -28,9 +28,9 @@ func large(id string, partition int32, n int, shortens bool) *kgo.Record {
 	return r
 }
 
-// TestLargeEventFitsCompressed: a broker judges the compressed batch. Events that are larger than the
-// output takes and fit compressed come out whole, among small ones in all partitions, in one
-// transaction with one that does not fit, which is a dead letter with its value.
+// TestLargeEventFitsCompressed protects events that are larger than the output takes but fit compressed, because a
+// broker checks the size of the compressed batch. They are emitted whole, among small events in all partitions, in
+// one transaction with an event that does not fit, which becomes a dead letter with its value.
 func TestLargeEventFitsCompressed(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {

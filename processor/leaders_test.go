@@ -15,9 +15,9 @@ import (
 	"oncebus/processor"
 )
 
-// TestInputWithoutALeaderKeepsNoOtherBack: a process starts while the offsets of one of its inputs
-// cannot be listed: it has no leader, or its leader has lost it and the client goes on asking. The
-// process routes the others, says why the partition waits, and takes it once they can.
+// TestInputWithoutALeaderKeepsNoOtherBack starts a process while the offsets of one of its inputs cannot be listed:
+// the partition has no leader, or its leader has lost the partition and the client goes on asking. The process routes
+// the other inputs, says why the partition waits, and takes the partition once its offsets can be listed.
 func TestInputWithoutALeaderKeepsNoOtherBack(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []*kerr.Error{kerr.LeaderNotAvailable, kerr.NotLeaderForPartition} {
@@ -51,9 +51,9 @@ func testInputWithoutALeader(t *testing.T, failure *kerr.Error) {
 	}
 }
 
-// TestMarkerOfALaterLeaderIsNoLoss: the leader of an input moves inside of a transaction of its sender,
-// so that its marker has a later leader epoch than its records, and moves again behind the marker. A
-// client that compares with the epoch of the records takes that for lost records.
+// TestMarkerOfALaterLeaderIsNoLoss moves the leader of an input inside a transaction of its sender, so that the
+// transaction marker has a later leader epoch than the records, and moves it again behind the marker. A client that
+// compares the marker with the epoch of the records would report lost records.
 func TestMarkerOfALaterLeaderIsNoLoss(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {

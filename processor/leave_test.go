@@ -13,7 +13,7 @@ import (
 	"oncebus/processor/app"
 )
 
-// instances returns the group instances of a stage's members.
+// instances returns the group instance ids of a stage's members.
 func (b *bench) instances(stage string) (all []string) {
 	b.t.Helper()
 	for _, m := range b.cluster.GroupInfo(app.GroupName("app", stage)).Members {
@@ -23,16 +23,15 @@ func (b *bench) instances(stage string) (all []string) {
 	return all
 }
 
-// memberConfig is the config of a process whose session outlasts the patience of a test.
+// memberConfig returns the configuration of a process whose session lasts longer than a test waits.
 func (b *bench) memberConfig(instance string, leaveOnStop bool) processor.Config {
 	cfg := b.config(instance)
 	cfg.SessionTimeout, cfg.LeaveOnStop = 4*time.Minute, leaveOnStop
 	return cfg
 }
 
-// TestStopLeavesTheGroup: another process takes over the partitions of a process that
-// stops, without a wait for the session timeout. A process that comes back under its name
-// keeps its membership.
+// TestStopLeavesTheGroup protects that another process takes over the partitions of a stopping process without
+// waiting for the session timeout. A process that comes back under its name keeps its membership.
 func TestStopLeavesTheGroup(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]bool{"leaves": true, "comes back": false} {
@@ -72,10 +71,10 @@ func TestStopLeavesTheGroup(t *testing.T) {
 	}
 }
 
-// TestStopInARebalanceLeavesTheGroup: a process that would keep its membership stops while its workers
-// wait to join a generation of their groups. It leaves them: as a leader that never assigns the
-// partitions it would keep all other processes waiting until the rebalance timeout, in the middle of
-// their transactions. Found in a rolling restart on a real broker.
+// TestStopInARebalanceLeavesTheGroup stops a process that would keep its membership while its workers wait to join a
+// generation of their groups. The workers must leave: a worker that is the group leader and never assigns the
+// partitions would keep all other processes waiting until the rebalance timeout, in the middle of their transactions.
+// A rolling restart on a real broker showed this.
 func TestStopInARebalanceLeavesTheGroup(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -95,7 +94,7 @@ func TestStopInARebalanceLeavesTheGroup(t *testing.T) {
 	}
 	one := b.ready(b.start(config("one")))
 	two := b.start(config("two"))
-	// In a generation in which each has its half, so that none of them joins again by itself.
+	// Each member has its half in this generation, so that no member joins again by itself.
 	b.wait("two members that have joined", func() bool {
 		for _, stage := range []string{app.StageRoute, app.StageDedup} {
 			group := b.cluster.GroupInfo(app.GroupName("app", stage))

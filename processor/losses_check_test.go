@@ -14,7 +14,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// This file checks what an app has emitted after its losses.
+// This file checks what an app has emitted after its partitions have lost something.
 
 // account compares the output and the dead letters of each partition with what was sent.
 func (l *losses) account() {
@@ -31,8 +31,8 @@ func (l *losses) account() {
 	}
 }
 
-// judgeEvent says what is wrong with how often an event was emitted and became a dead
-// letter; "" if nothing is. The records of a and b were sent twice.
+// judgeEvent says what is wrong with the numbers of times that an event was emitted and became a dead letter, or ""
+// if nothing is wrong. The records of a and b were sent twice.
 func (l *losses) judgeEvent(p int, name string, n, emitted, dead int) string {
 	c := l.all[p]
 	unread := name == "c"
@@ -51,8 +51,8 @@ func (l *losses) judgeEvent(p int, name string, n, emitted, dead int) string {
 	return ""
 }
 
-// skips reports whether the decisions on a partition make it go on at the offset that the
-// group was set ahead to.
+// skips reports whether, after the decisions on it, a partition goes on at the offset that the group was set ahead
+// to.
 func (l *losses) skips(p int) bool {
 	c := l.all[p]
 	if c.group != "ahead" || c.input == "recreated" {
@@ -64,7 +64,7 @@ func (l *losses) skips(p int) bool {
 	return c.nextAfter(l.wayOf(fmt.Sprint(l.kind.task, "/", p))) == aheadOffset
 }
 
-// wayOf returns the way of the first decision on topic/partition, "" for none.
+// wayOf returns the way of the first decision on topic/partition, or "" without a decision.
 func (l *losses) wayOf(name string) app.Way {
 	if all := l.decided[name]; len(all) > 0 {
 		return all[0].way
@@ -99,8 +99,8 @@ func (l *losses) countOf(topic string) map[string]int {
 	return counts
 }
 
-// judge has the oracle judge the whole history of each partition that went on exactly:
-// without a decision, or with one that states only which records had been deleted.
+// judge lets the oracle judge the whole history of each partition that went on exactly: without a decision, or after
+// a decision that states only which records had been deleted.
 func (l *losses) judge(i *instance) {
 	l.t.Helper()
 	manifest := i.App().Manifest
@@ -131,8 +131,7 @@ func (l *losses) judge(i *instance) {
 	}
 }
 
-// exact reports whether the state of a partition is known and all of its records that
-// exist were routed once.
+// exact reports whether the state of a partition is known and all of its existing records were routed once.
 func (l *losses) exact(p int) bool {
 	c := l.all[p]
 	if c.stateProblem() != "" || c.input == "recreated" {
@@ -151,7 +150,7 @@ func (l *losses) exact(p int) bool {
 	return true
 }
 
-// history returns what was observed of one partition.
+// history returns what the test observed of a partition.
 func (l *losses) history(i *instance, partition int32) *oracle.History {
 	h := &oracle.History{Live: map[string][]oracle.Record{}}
 	if l.all[partition].changelog != "whole" {
@@ -186,8 +185,8 @@ func (l *losses) history(i *instance, partition int32) *oracle.History {
 	return h
 }
 
-// enveloped returns a record of a prepartitioned topic with the envelope that it would
-// have in the repartition topic, because the oracle reads that.
+// enveloped returns a record of a prepartitioned topic with the envelope that it would have in the repartition topic,
+// because the oracle reads the envelope.
 func enveloped(i *instance, r *kgo.Record) *kgo.Record {
 	key := sha256.Sum256(r.Key[2:])
 	at := dedup.Position{Topic: i.App().Manifest.TopicNumber(r.Topic), Partition: r.Partition, Offset: r.Offset}

@@ -18,7 +18,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// losses is an app, one partition of which has each of some combinations.
+// losses is an app in which each partition has lost what one of the combinations says.
 type losses struct {
 	*bench
 	kind *inputKind
@@ -28,12 +28,12 @@ type losses struct {
 	ids       map[string][][]string                // by name and partition
 	sent      []*kgo.Record                        // to the input that exists, by offset
 	positions kadm.Offsets                         // of the stores that are behind
-	behind    string                               // a state directory with them
+	behind    string                               // a state directory with these stores
 	seen      map[app.TaskID]map[int64]*kgo.Record // by offset, of all topics that the app writes
 	decided   map[string][]decision                // by topic/partition
 }
 
-// decision is how a refusal was decided.
+// decision says how an operator decided on a refusal.
 type decision struct {
 	refusal app.Refusal
 	way     app.Way
@@ -45,7 +45,7 @@ func newLosses(t *testing.T, k *inputKind, all []combination) *losses {
 	b.createTopic("signals.raw", int32(len(all)))
 	cfg := b.config("one")
 	cfg.Partitions = int32(len(all))
-	// Many stores open and close while other tests run, and the marks of the stop must be written.
+	// The timeouts are long: many stores open and close while other tests run, and the stop must write its marks.
 	cfg.SessionTimeout, cfg.TransactionTimeout = 30*time.Second, 30*time.Second
 	cfg.LeaveOnStop, cfg.StopTimeout = true, 2*time.Minute
 	return &losses{bench: b, kind: k, all: all, cfg: cfg, ids: map[string][][]string{}, behind: filepath.Join(t.TempDir(), "behind"),
@@ -72,8 +72,8 @@ func (l *losses) live() {
 	l.observe()
 }
 
-// choose chooses the ids of all events: perPartition of each name for each partition. Those
-// of routed events have keys of that partition.
+// choose chooses the ids of all events: perPartition ids of each name for each partition. The keys of routed events
+// belong to that partition.
 func (l *losses) choose(i *instance) {
 	l.t.Helper()
 	deriver := l.routes.NewDeriver(nil)
@@ -97,8 +97,8 @@ func (l *losses) choose(i *instance) {
 	}
 }
 
-// eventNames are the names of the events: a and b of the two lives, c of those that no task has
-// read when the partition loses something, d of those that follow.
+// eventNames are the names of the events: a and b of the two lives, c of the events that no task has read when the
+// partition loses something, d of the events that follow.
 var eventNames = []string{"a", "b", "c", "d"}
 
 // events returns the events with a name, of all partitions.
@@ -132,7 +132,7 @@ func (l *losses) sendHalf(name string, half int) {
 	l.sent = append(l.sent, records...)
 }
 
-// observe stores what the topics of the app have now. Later some of it is deleted.
+// observe stores what the topics of the app hold now, because the losses delete some of it later.
 func (l *losses) observe() {
 	l.t.Helper()
 	for _, topic := range []string{"app-repartition", l.kind.changelog, "signals.unique", "dead"} {
@@ -149,7 +149,7 @@ func (l *losses) observe() {
 	}
 }
 
-// lose makes the losses, and then sends events and duplicates.
+// lose makes the losses, and then sends new events and duplicates.
 func (l *losses) lose() {
 	l.t.Helper()
 	l.send("c")
@@ -160,14 +160,14 @@ func (l *losses) lose() {
 		l.loseOffsets(app.GroupName("app", processor.StageRoute), "signals.raw")
 	}
 	l.loseInput()
-	l.client = l.newClient() // the other one knows deleted topics
+	l.client = l.newClient() // the former client knows deleted topics
 	l.admin = kadm.NewClient(l.client)
 	for _, name := range []string{"d", "a", "b"} {
 		l.send(name)
 	}
 }
 
-// loseState makes the local state of each partition what its combination says.
+// loseState brings the local state of each partition into the condition that its combination says.
 func (l *losses) loseState() {
 	l.t.Helper()
 	dirOf := func(p int) string { return filepath.Join("app", fmt.Sprintf("%s-%d", l.kind.task, p)) }
@@ -177,7 +177,7 @@ func (l *losses) loseState() {
 		case "whole":
 			continue
 		case "of another cluster":
-			from = dirOf((p + 1) % len(l.all)) // its identity is another one
+			from = dirOf((p + 1) % len(l.all)) // the store of another partition has another identity
 		}
 		dir := filepath.Join(l.cfg.StateDir, dirOf(p))
 		must(l.t, os.RemoveAll(dir))
@@ -187,7 +187,7 @@ func (l *losses) loseState() {
 	}
 }
 
-// loseChangelogs recreates the changelog, or deletes what its combinations say.
+// loseChangelogs recreates the changelog, or deletes the records that its combinations say.
 func (l *losses) loseChangelogs() {
 	l.t.Helper()
 	if l.all[0].changelog == "recreated" {
@@ -198,7 +198,7 @@ func (l *losses) loseChangelogs() {
 	for p, c := range l.all {
 		partition := int32(p)
 		switch c.changelog {
-		case "cut below the position": // of the state that is behind
+		case "cut below the position": // the position of the state that is behind
 			at, _ := l.positions.Lookup(l.kind.changelog, partition)
 			cut.AddOffset(l.kind.changelog, partition, at.At-1, -1)
 		case "cut above the position":
@@ -213,8 +213,8 @@ func (l *losses) loseChangelogs() {
 	l.deleteRecords(cut)
 }
 
-// newestWhole returns the offset of the newest whole checkpoint of a changelog. Partial ones
-// must follow it.
+// newestWhole returns the offset of the newest whole checkpoint of a changelog, and checks that partial checkpoints
+// follow it.
 func (l *losses) newestWhole(partition int32) int64 {
 	l.t.Helper()
 	whole, partial := int64(-1), int64(-1)
@@ -232,7 +232,7 @@ func (l *losses) newestWhole(partition int32) int64 {
 	return whole
 }
 
-// loseOffsets makes the group's offsets of a topic what the combinations say.
+// loseOffsets sets the group's offsets of a topic to what the combinations say.
 func (l *losses) loseOffsets(group, topic string) {
 	l.t.Helper()
 	l.wait("the group to be empty", func() bool {
@@ -260,7 +260,7 @@ func (l *losses) loseOffsets(group, topic string) {
 	must(l.t, errors.Join(err, deleted.Error()))
 }
 
-// loseInput recreates the input, or deletes what its combinations say.
+// loseInput recreates the input, or deletes the records that its combinations say.
 func (l *losses) loseInput() {
 	l.t.Helper()
 	if l.all[0].input == "recreated" {
@@ -277,8 +277,7 @@ func (l *losses) loseInput() {
 	l.deleteRecords(cut)
 }
 
-// startAgain starts the app. If topics were recreated, the start names the commands for
-// all of them.
+// startAgain starts the app. If topics were recreated, the refused start names the commands for all of them.
 func (l *losses) startAgain() *instance {
 	l.t.Helper()
 	i := l.start(l.cfg)
@@ -306,7 +305,7 @@ func (l *losses) startAgain() *instance {
 	return l.start(l.cfg)
 }
 
-// compareRefusals waits until each partition runs or is refused, and compares the refusals.
+// compareRefusals waits until each partition runs or is refused, and compares the refusals with the expected ones.
 func (l *losses) compareRefusals(i *instance) {
 	l.t.Helper()
 	want := map[string]string{}
@@ -348,7 +347,7 @@ func (l *losses) compareRefusals(i *instance) {
 
 func describe(problem app.Problem, ways []app.Way) string { return fmt.Sprint(problem, ": ", ways) }
 
-// runs fails the test if the process has ended.
+// runs fails the test if the process has ended by itself.
 func (l *losses) runs(i *instance) {
 	l.t.Helper()
 	select {
@@ -358,8 +357,8 @@ func (l *losses) runs(i *instance) {
 	}
 }
 
-// decideAll decides on all refusals, until all input is processed, and stops the app. The
-// partitions with the same ways take them in turn.
+// decideAll decides on all refusals until all input is processed, and then stops the app. Partitions with the same
+// ways take the ways in turn.
 func (l *losses) decideAll(i *instance) {
 	l.t.Helper()
 	decided := map[string]bool{}
@@ -405,7 +404,7 @@ func (l *losses) processed(i *instance) bool {
 	return !l.isBehind(l.kind.task, at, ends)
 }
 
-// isBehind reports whether a partition of a topic has records from an offset on.
+// isBehind reports whether a partition of a topic has records that are not processed, by the offsets in at.
 func (l *losses) isBehind(topic string, at, ends kadm.Offsets) bool {
 	starts, err := l.admin.ListStartOffsets(l.t.Context(), topic)
 	if err != nil {
@@ -415,7 +414,7 @@ func (l *losses) isBehind(topic string, at, ends kadm.Offsets) bool {
 		from, ok := at.Lookup(topic, int32(p))
 		end, _ := ends.Lookup(topic, int32(p))
 		start, _ := starts.Lookup(topic, int32(p))
-		// After a decision on deleted records the first commit is above the start.
+		// After a decision on deleted records, the first committed offset is above the start.
 		if !ok || from.At < start.Offset || from.At < end.At && l.waiting(topic, int32(p), from.At, end.At) {
 			return true
 		}
@@ -423,7 +422,7 @@ func (l *losses) isBehind(topic string, at, ends kadm.Offsets) bool {
 	return false
 }
 
-// offsetOf returns the offset that an operator gives, where one is part of the way.
+// offsetOf returns the offset that an operator gives for a way, if the way needs an offset.
 func (l *losses) offsetOf(way app.Way, problem app.Problem) int64 {
 	if way != app.FromOffset || problem == app.TopicRecreated {
 		return 0

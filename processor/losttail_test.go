@@ -14,11 +14,11 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TestChangelogThatLostItsNewestRowsIsRefused: an unclean election took the rows of the
-// newest transactions from the changelog, and the group still has their offset, which
-// names the transaction. The local state is lost as well, or older. Without these rows the
-// input would be processed and emitted a second time. After the decision the task goes on
-// at the group's offset: what the lost transactions emitted is not emitted again.
+// TestChangelogThatLostItsNewestRowsIsRefused covers an unclean leader election that took the rows of the newest
+// transactions from the changelog, while the group still has their offset, which names the transaction. The local
+// state is lost as well, or older. Without these rows, the task would process and emit the input a second time. After
+// the operator's decision the task goes on at the group's offset: what the lost transactions emitted is not emitted
+// again.
 func TestChangelogThatLostItsNewestRowsIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, local := range map[string]bool{"with older local state": true, "without local state": false} {
@@ -74,7 +74,7 @@ func TestChangelogThatLostItsNewestRowsIsRefused(t *testing.T) {
 	}
 }
 
-// newestCheckpoint returns the newest checkpoint in a changelog of one partition.
+// newestCheckpoint returns the newest checkpoint in a changelog that has one partition.
 func (b *bench) newestCheckpoint(changelog string) (newest wire.Checkpoint) {
 	b.t.Helper()
 	if fold := b.folds(changelog)[0]; fold != nil {
@@ -103,7 +103,7 @@ func (b *bench) folds(changelog string) map[int32]*wire.Fold {
 	return all
 }
 
-// commitOffset commits an offset of partition 0 for the dedup group, once it is empty.
+// commitOffset commits an offset of partition 0 for the dedup group, once the group has no member.
 func (b *bench) commitOffset(topic string, at int64, metadata string) {
 	b.t.Helper()
 	offsets := kadm.Offsets{}

@@ -14,8 +14,8 @@ import (
 
 const testTime = 1_700_000_000_000 // ms; any fixed event time
 
-// TestEveryKeyOnceInTheOutput sends duplicates to all partitions and expects the
-// first of each key, untouched, and nothing else.
+// TestEveryKeyOnceInTheOutput sends duplicates to all partitions, and expects in the output the unchanged first event
+// of each key and nothing else.
 func TestEveryKeyOnceInTheOutput(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

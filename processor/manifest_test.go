@@ -23,8 +23,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// snapshot is everything a start could change: topics with their ids and
-// settings, the end of every partition, and the groups with their offsets.
+// snapshot returns everything that a start could change: topics with their ids and settings, the end of every
+// partition, and the groups with their offsets.
 func (b *bench) snapshot() []string {
 	b.t.Helper()
 	ctx := b.t.Context()
@@ -66,9 +66,8 @@ func (b *bench) snapshot() []string {
 	return lines
 }
 
-// refused starts a processor that must refuse, for a reason that says all of want, and must leave the
-// cluster as it found it. A diagnosis finds the same reason, as one with which nothing works. It returns
-// the refusal.
+// refused starts a processor that must refuse for a reason that contains every text in want, and must leave the
+// cluster as it found it. A diagnosis must call the same reason broken. The function returns the refusal.
 func (b *bench) refused(cfg processor.Config, want ...string) string {
 	b.t.Helper()
 	findings := b.diagnose(cfg, 0)
@@ -121,7 +120,7 @@ func (b *bench) runOnce(cfg processor.Config, inputs ...string) {
 	}
 }
 
-// manifestOf reads an app's manifest as it stands.
+// manifestOf returns the manifest of an app as its topic has it now.
 func (b *bench) manifestOf(appID string) *app.Manifest {
 	b.t.Helper()
 	var m *app.Manifest
@@ -139,7 +138,7 @@ func (b *bench) manifestOf(appID string) *app.Manifest {
 	return m
 }
 
-// doctor writes another manifest over an app's.
+// doctor overwrites the manifest of an app with a changed one.
 func (b *bench) doctor(appID string, change func(*app.Manifest)) {
 	b.t.Helper()
 	m := b.manifestOf(appID)
@@ -188,7 +187,7 @@ func (b *bench) grow(name string) {
 	}
 }
 
-// startError is a way to a start that is refused.
+// startError is a situation in which a start is refused.
 type startError struct {
 	name   string
 	routes string
@@ -200,8 +199,8 @@ type startError struct {
 	undo   func(b *bench, cfg *processor.Config) // nil where there is no way back
 }
 
-// play lives with the routes, changes what it says, and returns the refusal. Where there is a way back, the app
-// starts again, and a diagnosis calls nothing broken.
+// play runs the app with the routes, makes the change, and returns the refusal. Where the change can be undone, the
+// app starts again, and a diagnosis calls nothing broken.
 func (s startError) play(t *testing.T) string {
 	b := newBench(t, s.routes)
 	if s.level1 { // where the manifest alone refuses
@@ -227,9 +226,9 @@ func (s startError) play(t *testing.T) string {
 	return refusal
 }
 
-// TestChangedPromiseRefusesToStart changes, one at a time, what a start stands on. Every start is refused, says what to
-// do, and changes nothing; a diagnosis says the same. Once the change is undone where it can be, the app starts again. The
-// rows have every error of the code that ends a start.
+// TestChangedPromiseRefusesToStart changes, one at a time, the things that a start relies on. Every start is refused,
+// says what to do, and changes nothing; a diagnosis says the same. Where the change can be undone, the app then
+// starts again. The cases cover every error in the code that ends a start.
 func TestChangedPromiseRefusesToStart(t *testing.T) {
 	t.Parallel()
 	all := startErrors()
@@ -255,7 +254,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 	}
 }
 
-// changedPromises are changes of what stored state stands on.
+// changedPromises are changes of things that the stored state relies on.
 func changedPromises() []startError {
 	secret := func(cfg *processor.Config, s string) { cfg.KeySecret = security.Secret(s) }
 	const useOtherApp = "use another ONCEBUS_APP_ID"
@@ -422,8 +421,8 @@ func changedPromises() []startError {
 	}
 }
 
-// TestTwoFirstStartsAgreeOnOneManifest: each would draw another secret for the
-// hash, and keys would be sent two ways.
+// TestTwoFirstStartsAgreeOnOneManifest protects that two first starts at a time write one manifest. Otherwise each
+// would draw its own secret for the hash, and the two processes would send a key to two partitions.
 func TestTwoFirstStartsAgreeOnOneManifest(t *testing.T) {
 	t.Parallel()
 	rounds := 10
@@ -445,7 +444,7 @@ func TestTwoFirstStartsAgreeOnOneManifest(t *testing.T) {
 			if len(m.Topics) != 2 || len(m.Namespaces) != 1 {
 				t.Errorf("manifest %+v", m)
 			}
-			// A rebalance is in progress, which waits for the one that stops first.
+			// A rebalance is in progress, which waits for the process that stops first.
 			if err := errors.Join(two.stop(), one.stop()); err != nil {
 				t.Error(err)
 			}
@@ -453,8 +452,8 @@ func TestTwoFirstStartsAgreeOnOneManifest(t *testing.T) {
 	}
 }
 
-// TestRoutesMayComeAndGo: a new route or topic is numbered behind the others, a
-// removed one keeps its number, and one that comes back finds its rows.
+// TestRoutesMayComeAndGo protects that a new route or topic is numbered behind the others, a removed route keeps its
+// number, and a route that comes back finds its rows.
 func TestRoutesMayComeAndGo(t *testing.T) {
 	t.Parallel()
 	other := strings.NewReplacer("signals", "alerts", "routes:\n", "").Replace(benchRoutes)
@@ -516,7 +515,7 @@ func (b *bench) manifests() (n int) {
 	return n
 }
 
-// pinned returns a manifest as its topic has it.
+// pinned returns a manifest in the form that its topic has.
 func pinned(t *testing.T, m *app.Manifest) string {
 	t.Helper()
 	value, err := json.Marshal(m)

@@ -20,8 +20,7 @@ import (
 	"oncebus/processor/kafkatest/golden"
 )
 
-// TestMetricsCountWhatHappened compares every figure of a small run that the run
-// decides, restart and restore included.
+// TestMetricsCountWhatHappened compares every figure that a small run determines, including a restart and a restore.
 func TestMetricsCountWhatHappened(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -79,7 +78,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 			t.Errorf("stage %s: %v transactions committed, %v timed", stage, commits, timed)
 		}
 	}
-	// Rows and verdicts are packed, so these figures have a lower bound only.
+	// Rows and verdicts are packed into fewer records, so these figures have only a lower bound.
 	for series, least := range map[string]float64{
 		`oncebus_kafka_fetch_records_total{client="route"}`:     133,
 		`oncebus_kafka_produce_records_total{client="route"}`:   1,
@@ -103,7 +102,8 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 	}
 }
 
-// TestSeriesOfATaskGoWithIt: a partition that moved away is not reported twice.
+// TestSeriesOfATaskGoWithIt protects that the metrics do not report a partition twice after it has moved to another
+// process.
 func TestSeriesOfATaskGoWithIt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -132,9 +132,8 @@ func TestSeriesOfATaskGoWithIt(t *testing.T) {
 	}
 }
 
-// TestNotReadyWhileATaskRestores holds up one task's restore by an open
-// transaction in its changelog: rows behind it are not known to count until
-// it ends, and until then the process is not ready.
+// TestNotReadyWhileATaskRestores holds up the restore of a task by an open transaction in its changelog. Until the
+// transaction ends, nobody knows whether the rows behind its start count, and the process is not ready.
 func TestNotReadyWhileATaskRestores(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -170,7 +169,7 @@ func TestNotReadyWhileATaskRestores(t *testing.T) {
 	}
 }
 
-// TestNotReadyBeforeABrokerAnswers: readiness names the reason.
+// TestNotReadyBeforeABrokerAnswers protects that readiness names the reason while no broker answers.
 func TestNotReadyBeforeABrokerAnswers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -186,7 +185,7 @@ func TestNotReadyBeforeABrokerAnswers(t *testing.T) {
 	}
 }
 
-// TestStateFieldsAreAnInterface: scripts read /state, so its names are pinned.
+// TestStateFieldsAreAnInterface protects the names of the fields of /state, because scripts read them.
 func TestStateFieldsAreAnInterface(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -213,7 +212,7 @@ func TestStateFieldsAreAnInterface(t *testing.T) {
 	golden.Assert(t, "state_fields.txt", strings.Join(slices.Sorted(maps.Keys(names)), "\n")+"\n")
 }
 
-// fieldsOf collects the paths of all members with the kind of their value.
+// fieldsOf collects the paths of all members of a JSON value, with the kind of each.
 func fieldsOf(value any, path string, names map[string]bool) {
 	switch v := value.(type) {
 	case map[string]any:

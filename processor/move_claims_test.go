@@ -15,8 +15,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TestClaimsMove: claims that are open when the keys move take their outcomes afterwards, with
-// the token of before, and those that are done are replayed as they were.
+// TestClaimsMove protects that claims which are open when the keys move take their outcomes afterwards, with the
+// token from before the move, and that completed claims are replayed unchanged.
 func TestClaimsMove(t *testing.T) {
 	t.Parallel()
 	const n = 20
@@ -65,8 +65,8 @@ func TestClaimsMove(t *testing.T) {
 	}
 }
 
-// TestRoutesChangedDuringMove: a route set that is put in force while the tasks close undoes the
-// move: the closed checkpoints do not know its windows.
+// TestRoutesChangedDuringMove puts a route set in force while the tasks close. The move must be undone, because the
+// closed checkpoints do not know the windows of the new set.
 func TestRoutesChangedDuringMove(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -90,8 +90,8 @@ func TestRoutesChangedDuringMove(t *testing.T) {
 	b.checkOnce(200)
 }
 
-// TestMoveFinished: the topics of earlier generations are deleted once nothing of them is left
-// to forward, and those of moves that were undone. The app goes on, also after a restart.
+// TestMoveFinished protects that the topics of earlier generations are deleted once nothing in them is left to
+// forward, and so are the topics of moves that were undone. The app goes on, also after a restart.
 func TestMoveFinished(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -127,8 +127,8 @@ func TestMoveFinished(t *testing.T) {
 	}
 }
 
-// TestPendingErasureMoves: a request to erase a key that no old task has applied when the switch
-// acts is applied by the new one.
+// TestPendingErasureMoves protects that the new task applies a request to erase a key that no old task has applied
+// when the switch acts.
 func TestPendingErasureMoves(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -154,8 +154,8 @@ func TestPendingErasureMoves(t *testing.T) {
 	}
 }
 
-// TestCountsMove: judged events and duplicates are the same in all after a move, and go on from
-// there. The keys are counted again, and known before the next event.
+// TestCountsMove protects that the total of judged events and of duplicates is the same after a move, and goes on
+// from there. The new tasks count the keys again, and know the count before the next event.
 func TestCountsMove(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

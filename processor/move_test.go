@@ -21,7 +21,7 @@ import (
 	"oncebus/processor/switchover"
 )
 
-// mover returns an operator's connection that moves the app.
+// mover returns the connection with which an operator's command moves the app.
 func (b *bench) mover() *move.Mover {
 	b.t.Helper()
 	m, err := move.New(b.t.Context(), b.config("operator").Config, b.routes, slog.New(slog.DiscardHandler))
@@ -48,8 +48,8 @@ func (b *bench) stopMove(o move.Options) {
 	}
 }
 
-// undoMove stops a move before the phase that the options name, and waits until it is undone: by
-// an abort, or by its limit.
+// undoMove stops a move before the phase that the options name, and waits until the move is undone, by an abort or by
+// its limit.
 func (b *bench) undoMove(i *instance, o move.Options, byLimit bool) {
 	b.t.Helper()
 	b.stopMove(o)
@@ -63,9 +63,9 @@ func (b *bench) undoMove(i *instance, o move.Options, byLimit bool) {
 	b.wait("the hold to end", func() bool { return i.State().Hold == nil })
 }
 
-// passLimit lets the limit of a stopped move pass in a process, by its estimate of broker time, and
-// waits until the hold has ended. A limit that passed by itself would be too short for a busy
-// machine, or too long for a test.
+// passLimit lets the limit of a stopped move pass in a process, by the process's estimate of broker time, and waits
+// until the hold has ended. A limit that passes by itself would be too short for a busy machine, or too long for a
+// test.
 func (b *bench) passLimit(i *instance, o move.Options) {
 	b.t.Helper()
 	if i.State().Hold == nil {
@@ -104,7 +104,7 @@ func (b *bench) awaitGeneration(i *instance, number int64) {
 	})
 }
 
-// movedEvents are the events of n keys, in random places, each several times.
+// movedEvents are the events of n keys, each several times and in random places.
 func movedEvents(seed uint64, from, n int) (records []*kgo.Record) {
 	random := rand.New(rand.NewPCG(seed, 7))
 	for i := range n {
@@ -138,8 +138,8 @@ func (b *bench) checkOnce(n int) {
 	}
 }
 
-// TestMove: the keys move to more and to fewer partitions while events arrive, and each is
-// emitted once, also copies of events from before the move, in whichever process.
+// TestMove moves the keys to more and to fewer partitions while events arrive. Each event is emitted once, whichever
+// process judges it, also if copies of events from before the move come.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	for _, to := range []int32{7, 2} {
@@ -179,7 +179,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestMoveGoesOn: a run of the command that ends before it writes a phase is repeated, and goes
+// TestMoveGoesOn protects that a run of the command that ended before it wrote a phase can be repeated and then goes
 // on, while the processes run.
 func TestMoveGoesOn(t *testing.T) {
 	t.Parallel()
@@ -212,8 +212,8 @@ func TestMoveGoesOn(t *testing.T) {
 	}
 }
 
-// TestMoveUndone: a move that is aborted, or whose hold lasts too long, before each phase
-// changes nothing, and can be begun again.
+// TestMoveUndone protects that a move which is aborted before any phase, or whose hold lasts too long there, changes
+// nothing and can be begun again.
 func TestMoveUndone(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []switchover.Phase{switchover.Holding, switchover.Closing, switchover.Acted} {
@@ -248,8 +248,8 @@ func TestMoveUndone(t *testing.T) {
 	}
 }
 
-// TestSleepingFrontIsForwarded: what reaches the old repartition topic after its tasks have
-// closed is judged by the new ones, once.
+// TestSleepingFrontIsForwarded protects that the new tasks judge, once, the records that reach the old repartition
+// topic after its tasks have closed.
 func TestSleepingFrontIsForwarded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -282,8 +282,8 @@ func TestSleepingFrontIsForwarded(t *testing.T) {
 	b.checkOnce(200)
 }
 
-// TestReplacedRunMayNotAct: once another run of the command has taken over, the earlier one writes
-// no phase.
+// TestReplacedRunMayNotAct protects that an earlier run of the command writes no phase once another run has taken
+// over.
 func TestReplacedRunMayNotAct(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -311,7 +311,8 @@ func TestReplacedRunMayNotAct(t *testing.T) {
 	}
 }
 
-// TestMoveToWhatTheAppHas: a command that is typed again after it was killed at its end, or after its success, changes nothing.
+// TestMoveToWhatTheAppHas protects that a command changes nothing if an operator types it again after it was killed
+// at its end, or after its success.
 func TestMoveToWhatTheAppHas(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -329,7 +330,7 @@ func TestMoveToWhatTheAppHas(t *testing.T) {
 	}
 }
 
-// TestMoveRefused: a move that is not possible is refused before anything is written.
+// TestMoveRefused protects that an impossible move is refused before the command writes anything.
 func TestMoveRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -365,7 +366,7 @@ func (b *bench) topicsOf(names ...string) map[string]app.Topic {
 	return topics
 }
 
-// TestMoveWithAShadowIsRefused: it names the route and the ways out.
+// TestMoveWithAShadowIsRefused protects that the refusal names the route with the shadow and the ways out.
 func TestMoveWithAShadowIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, strings.Replace(benchRoutes, "    window:", "    shadow: {key: [{field: other}]}\n    window:", 1))

@@ -21,11 +21,11 @@ import (
 	"oncebus/processor/switchover"
 )
 
-// routedRoutes are keyedRoutes with the topic routed.
+// routedRoutes are keyedRoutes with the topic as a routed topic.
 var routedRoutes = strings.Replace(keyedRoutes, "    prepartitioned: true\n", "", 1)
 
-// keyedEvents are the events of n keys, each several times, in the partitions that a producer
-// chooses by the key among so many.
+// keyedEvents are the events of n keys, each several times, in the partitions that a producer chooses by the key
+// among this number of partitions.
 func keyedEvents(seed uint64, from, n int, partitions int32) (records []*kgo.Record) {
 	random := rand.New(rand.NewPCG(seed, 11))
 	for i := range n {
@@ -38,7 +38,7 @@ func keyedEvents(seed uint64, from, n int, partitions int32) (records []*kgo.Rec
 	return records
 }
 
-// keyedBench returns a bench whose processes have the topic of keyedRoutes prepartitioned.
+// keyedBench returns a bench whose processes have the topic of keyedRoutes as a prepartitioned topic.
 func keyedBench(t *testing.T, instances ...string) (b *bench, running []*instance) {
 	t.Helper()
 	b = newBench(t, keyedRoutes)
@@ -54,14 +54,14 @@ func keyedBench(t *testing.T, instances ...string) (b *bench, running []*instanc
 	return b, running
 }
 
-// growAndProduce adds a partition to a topic, of which the bench's producer knows afterwards.
+// growAndProduce adds a partition to a topic, and gives the bench a new client, whose producer knows the partition.
 func (b *bench) growAndProduce(topic string) {
 	b.t.Helper()
 	b.grow(topic)
 	b.client = b.newClient()
 }
 
-// awaitPaused waits until processes have paused a topic that has got partitions.
+// awaitPaused waits until these processes have paused a topic that has got partitions.
 func (b *bench) awaitPaused(instances ...string) {
 	b.t.Helper()
 	for _, name := range instances {
@@ -76,9 +76,9 @@ func (b *bench) awaitPaused(instances ...string) {
 	}
 }
 
-// TestMoveToRouted: the keys of a prepartitioned topic move to a repartition topic while events
-// arrive. Afterwards the topic may get partitions, and its producers choose as they like: each
-// key is emitted once, in whichever process.
+// TestMoveToRouted moves the keys of a prepartitioned topic to a repartition topic while events arrive. Afterwards
+// the topic may get partitions, and its producers may choose them freely: each key is emitted once, whichever process
+// judges it.
 func TestMoveToRouted(t *testing.T) {
 	t.Parallel()
 	b, running := keyedBench(t, "one", "two")
@@ -133,9 +133,9 @@ func TestMoveToRouted(t *testing.T) {
 	b.checkOnce(2000)
 }
 
-// TestNothingWaitsAfterMoveToRouted: before the next event an export has the keys, and counts no
-// record that a task judged before its topic became routed as one that waits. The next start removes
-// the local state of the former tasks.
+// TestNothingWaitsAfterMoveToRouted protects that, before the next event, an export has the keys and does not count
+// records as waiting that a task judged before their topic became routed. The next start removes the local state of
+// the former tasks.
 func TestNothingWaitsAfterMoveToRouted(t *testing.T) {
 	t.Parallel()
 	b, running := keyedBench(t, "one")
@@ -156,8 +156,8 @@ func TestNothingWaitsAfterMoveToRouted(t *testing.T) {
 	}
 }
 
-// TestMoveToRoutedGoesOn: a run of the command that ends before it writes a phase is repeated, and
-// goes on, while the processes run and the topic grows.
+// TestMoveToRoutedGoesOn protects that a run of the command that ended before it wrote a phase can be repeated and
+// then goes on, while the processes run and the topic grows.
 func TestMoveToRoutedGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []switchover.Phase{switchover.Holding, switchover.Closing, switchover.Acted, switchover.Done} {
@@ -185,7 +185,7 @@ func TestMoveToRoutedGoesOn(t *testing.T) {
 	}
 }
 
-// refusesOthers checks that no other move than that which has begun is possible.
+// refusesOthers checks that no move is possible other than the move that has begun.
 func (b *bench) refusesOthers() {
 	b.t.Helper()
 	for _, o := range []move.Options{{Partitions: 6}, {ToRouted: true, Partitions: 8}} {
@@ -202,8 +202,8 @@ func (b *bench) refusesOthers() {
 	b.routes = before
 }
 
-// TestMoveToRoutedUndone: a move that is aborted, or whose hold lasts too long, before each phase
-// changes nothing, and can be begun again.
+// TestMoveToRoutedUndone protects that a move which is aborted before any phase, or whose hold lasts too long there,
+// changes nothing and can be begun again.
 func TestMoveToRoutedUndone(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []switchover.Phase{switchover.Holding, switchover.Closing, switchover.Acted} {
@@ -238,9 +238,9 @@ func TestMoveToRoutedUndone(t *testing.T) {
 	}
 }
 
-// TestGrownTopicWaitsForItsMove: once a prepartitioned topic has got a partition, no process judges
-// its records: producers may send a key to another partition than its row. A process that starts
-// waits too. The move routes all of them.
+// TestGrownTopicWaitsForItsMove protects that no process judges records of a prepartitioned topic once the topic has
+// got a partition, because producers may send a key to another partition than the one with its row. A process that
+// starts waits, too. The move then routes all these records.
 func TestGrownTopicWaitsForItsMove(t *testing.T) {
 	t.Parallel()
 	b, running := keyedBench(t, "one", "two")
@@ -281,7 +281,8 @@ func TestGrownTopicWaitsForItsMove(t *testing.T) {
 	b.checkOnce(1000)
 }
 
-// TestClientKnowsAddedPartitions: what pauses a grown topic is in the metadata of any client.
+// TestClientKnowsAddedPartitions protects that any client's metadata has the partition count by which a process
+// pauses a grown topic.
 func TestClientKnowsAddedPartitions(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -297,8 +298,8 @@ func TestClientKnowsAddedPartitions(t *testing.T) {
 	}
 }
 
-// TestMoveToRoutedRefusesLateEvents: a partition that is further behind than the grace period would
-// lose its unread events to the late policy. The move is undone, unless that is permitted.
+// TestMoveToRoutedRefusesLateEvents covers a partition that is further behind than the grace period: it would lose
+// its unread events to the late policy. The move is undone, unless the operator permits this loss.
 func TestMoveToRoutedRefusesLateEvents(t *testing.T) {
 	t.Parallel()
 	b, running := keyedBench(t, "one")
@@ -325,8 +326,8 @@ func TestMoveToRoutedRefusesLateEvents(t *testing.T) {
 	b.checkOnce(501)
 }
 
-// TestMoveToRoutedTakesAll: an app that has routed topics too moves the keys of both to the next
-// generation. A prepartitioned topic that the file leaves as it is goes on.
+// TestMoveToRoutedTakesAll protects that an app which also has routed topics moves the keys of both kinds of topics
+// to the next generation. A prepartitioned topic that the routes file leaves as it is goes on.
 func TestMoveToRoutedTakesAll(t *testing.T) {
 	t.Parallel()
 	keyed := strings.TrimPrefix(keyedRoutes, "routes:\n")
@@ -364,7 +365,7 @@ func TestMoveToRoutedTakesAll(t *testing.T) {
 	}
 }
 
-// TestMoveToRoutedRefused: a move that is not possible is refused before anything is written.
+// TestMoveToRoutedRefused protects that an impossible move is refused before the command writes anything.
 func TestMoveToRoutedRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -16,7 +16,7 @@ import (
 	"oncebus/processor/switchover"
 )
 
-// followers are processes that look at the group often.
+// followers are processes that look at their group often.
 type followers struct {
 	*bench
 	all     []*instance
@@ -40,8 +40,8 @@ func (b *bench) startFollowers(names ...string) *followers {
 	return f
 }
 
-// followNext waits until processes follow the new tasks of a generation, n in all, each one
-// task once, and have read what was copied. It returns who follows each of them.
+// followNext waits until processes follow the n new tasks of a generation, each task in one process, and have read
+// what was copied. It returns the process that follows each task.
 func (b *followers) followNext(generation int64, n int) (by map[string]string) {
 	b.t.Helper()
 	topic := app.RepartitionName("app", generation)
@@ -68,13 +68,13 @@ func (b *followers) followNext(generation int64, n int) (by map[string]string) {
 	return by
 }
 
-// restored is the line in the log of a restore that ended.
+// restored matches the log line of a restore that ended.
 var restored = regexp.MustCompile(`msg=restored instance=(\S+) worker=\S+ task=(\S+) from=\d+ to=\d+ rows=(\d+)`)
 
-// moveFollowed moves the keys once the processes follow the new tasks. None of them reads or
-// counts a copied row of a task that it has followed after the act. Where one process goes over
-// before the other, the group gives the new tasks of both to it at first, and the old ones of
-// both to the other: what they read of those is left out here.
+// moveFollowed moves the keys once the processes follow the new tasks. After the act, no process may read or count a
+// copied row of a task that it has followed. If one process goes over before the other, the group at first gives the
+// new tasks of both to that process and the old tasks of both to the other: the rows that they read for those tasks
+// are left out here.
 func (b *followers) moveFollowed(o move.Options) {
 	b.t.Helper()
 	o.StopBefore = switchover.Holding
@@ -114,7 +114,7 @@ func (b *followers) moveFollowed(o move.Options) {
 	}
 }
 
-// liveKeys returns how many keys the tasks of all processes have.
+// liveKeys returns how many keys the tasks of all processes have in total.
 func (b *followers) liveKeys() (n uint64) {
 	for _, i := range b.all {
 		for _, keys := range i.State().Keys {
@@ -124,8 +124,8 @@ func (b *followers) liveKeys() (n uint64) {
 	return n
 }
 
-// TestNextTasksAreFollowed: before a move acts, each process has read the copied rows of the
-// tasks that it then owns.
+// TestNextTasksAreFollowed protects that, before a move acts, each process has read the copied rows of the tasks that
+// it owns afterwards.
 func TestNextTasksAreFollowed(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][]string{{"one"}, {"one", "other"}} {
@@ -147,8 +147,8 @@ func TestNextTasksAreFollowed(t *testing.T) {
 	}
 }
 
-// TestNextTasksOfARoutedTopicAreFollowed is the same for the keys of a prepartitioned topic, in
-// an app that has no other tasks.
+// TestNextTasksOfARoutedTopicAreFollowed is TestNextTasksAreFollowed for the keys of a prepartitioned topic, in an
+// app that has no other tasks.
 func TestNextTasksOfARoutedTopicAreFollowed(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][]string{{"one"}, {"one", "other"}} {
@@ -167,8 +167,8 @@ func TestNextTasksOfARoutedTopicAreFollowed(t *testing.T) {
 	}
 }
 
-// TestNextTasksOfAnUndoneMoveAreLeft: a move is undone, and another one to the same number of
-// partitions begins. Its tasks begin with its own copies.
+// TestNextTasksOfAnUndoneMoveAreLeft undoes a move and begins another to the same number of partitions. The tasks of
+// the second move begin with its own copies, and not with those of the first.
 func TestNextTasksOfAnUndoneMoveAreLeft(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes).startFollowers("one", "other")

@@ -26,8 +26,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// rawBatch makes a batch of records with zero values of a size, as a producer
-// on the wire does, and no Kafka client would.
+// rawBatch makes a batch of records with zero values of this size, as a producer could write it on the wire but no
+// Kafka client would.
 func rawBatch(t *testing.T, codec kgo.CompressionCodec, records, valueBytes int) []byte {
 	t.Helper()
 	return rawBatchOf(t, codec, records, valueBytes, func(n int) string { return fmt.Sprint("bomb-", n) })
@@ -83,9 +83,8 @@ func (b *bench) produceBatch(topic string, partition int32, raw []byte) int64 {
 	return p.BaseOffset
 }
 
-// TestBombIsSkipped puts batches between others that decompress to more than
-// the limit: each becomes one dead letter that says where it stands, and
-// everything around it comes out once.
+// TestBombIsSkipped puts batches that decompress to more than the limit between others. Each becomes one dead letter
+// that says where the batch stands, and the records around it are emitted once.
 func TestBombIsSkipped(t *testing.T) {
 	t.Parallel()
 	for name, codec := range map[string]kgo.CompressionCodec{"gzip": kgo.GzipCompression(), "zstd": kgo.ZstdCompression(), "snappy": kgo.SnappyCompression(), "lz4": kgo.Lz4Compression()} {
@@ -121,7 +120,7 @@ func TestBombIsSkipped(t *testing.T) {
 	}
 }
 
-// assertBatches checks the dead letters of batches: first to last position.
+// assertBatches compares the dead letters of batches, which name the first and the last position of each batch.
 func assertBatches(t *testing.T, b *bench, want map[string]string) {
 	t.Helper()
 	letters := b.read("dead")
@@ -141,8 +140,8 @@ func assertBatches(t *testing.T, b *bench, want map[string]string) {
 	}
 }
 
-// TestDamagedBatchIsSkipped: a batch that no client can decompress becomes one dead letter with its
-// offsets, and its partition goes on.
+// TestDamagedBatchIsSkipped protects that a batch which no client can decompress becomes one dead letter with its
+// offsets, and that its partition goes on.
 func TestDamagedBatchIsSkipped(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
@@ -173,15 +172,15 @@ func TestDamagedBatchIsSkipped(t *testing.T) {
 	})
 }
 
-// damagedBatch changes the compressed bytes of a batch, under a right CRC.
+// damagedBatch changes the compressed bytes of a batch, and gives the batch a correct CRC.
 func damagedBatch(raw []byte) []byte {
 	copy(raw[len(raw)-20:], "these bytes are none")
 	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
 	return raw
 }
 
-// TestBombInATransactionThatAborts: the dead letter goes with its transaction,
-// and the client does not announce the batch a second time.
+// TestBombInATransactionThatAborts protects that the dead letter is lost with its transaction and written again,
+// although the client does not announce the batch a second time.
 func TestBombInATransactionThatAborts(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
@@ -211,8 +210,8 @@ func TestBombInATransactionThatAborts(t *testing.T) {
 	})
 }
 
-// TestBombOfAStrangerInTheRepartitionTopic waits for an operator: no other client may write there, and
-// what stands in the batch may be ours. The other tasks go on.
+// TestBombOfAStrangerInTheRepartitionTopic protects that a task waits for an operator at such a batch in the
+// repartition topic: no other client may write there, so the batch may hold our own records. The other tasks go on.
 func TestBombOfAStrangerInTheRepartitionTopic(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -223,8 +222,8 @@ func TestBombOfAStrangerInTheRepartitionTopic(t *testing.T) {
 	b.skipInRepartition(i, first, fmt.Sprintf("the records at offsets %d to %d", first, first+2))
 }
 
-// skipInRepartition lets an operator skip the batch at which task 3 waits, once its refusal has so much in it. The other
-// tasks go on meanwhile, and the batch makes no dead letter.
+// skipInRepartition lets an operator skip the batch at which task 3 waits, once the refusal contains the text in
+// want. The other tasks go on meanwhile, and the batch becomes no dead letter.
 func (b *bench) skipInRepartition(i *instance, first int64, want string) {
 	b.t.Helper()
 	refusal := b.awaitRefused(i, app.TaskID{Topic: "app-repartition", Partition: 3}, &kgo.Record{Topic: "app-repartition", Partition: 3, Offset: first})
@@ -243,8 +242,8 @@ func (b *bench) skipInRepartition(i *instance, first int64, want string) {
 	}
 }
 
-// TestBombInTheTopicThatAMoveHasLeft: the router that forwards from it waits for an operator, and routes
-// the inputs meanwhile.
+// TestBombInTheTopicThatAMoveHasLeft protects that the router that forwards from the old repartition topic waits for
+// an operator at such a batch, and routes the inputs meanwhile.
 func TestBombInTheTopicThatAMoveHasLeft(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -269,8 +268,7 @@ func TestBombInTheTopicThatAMoveHasLeft(t *testing.T) {
 	}
 }
 
-// TestTheClientLogsABatchItStopsAt pins the line of franz-go's log that
-// oversizeLogger listens for.
+// TestTheClientLogsABatchItStopsAt pins the log line of franz-go that oversizeLogger listens for.
 func TestTheClientLogsABatchItStopsAt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -289,8 +287,8 @@ func TestTheClientLogsABatchItStopsAt(t *testing.T) {
 	}
 }
 
-// TestLostAnnouncementReplacesTheClient: the client has met a batch and no
-// poll brings it.
+// TestLostAnnouncementReplacesTheClient covers a client that has met a batch which is too large while no poll
+// announces it.
 func TestLostAnnouncementReplacesTheClient(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -12,10 +12,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// withoutOwner takes a partition of the repartition topic out of what the leader of the
-// dedup group hands out, in as many rounds as given. It is what the first half
-// of a cooperative rebalance leaves behind when the member that was to begin
-// the second was replaced under its static name. It returns how often it did.
+// withoutOwner removes a partition of the repartition topic from what the leader of the dedup group assigns, for this
+// number of rounds. The first half of a cooperative rebalance leaves this situation behind if the member that was to
+// begin the second half was replaced under its static name. The counter says how often a round was changed.
 func (b *bench) withoutOwner(partition int32, rounds int64) *atomic.Int64 {
 	var taken atomic.Int64
 	b.cluster.Intercept(func(kreq kmsg.Request) (kmsg.Response, error, bool) {
@@ -43,10 +42,9 @@ func (b *bench) withoutOwner(partition int32, rounds int64) *atomic.Int64 {
 	return &taken
 }
 
-// TestPartitionWithoutAnOwnerIsAssignedAgain: a stable group in which no member
-// owns a partition does not stay so (B12). A fault run met it: a broker and a
-// process ended during a rebalance, and a partition stalled for as long as
-// no member joined or left.
+// TestPartitionWithoutAnOwnerIsAssignedAgain protects that a stable group in which no member owns a partition does
+// not stay so (B12). A fault run met this: a broker and a process ended during a rebalance, and a partition stalled
+// for as long as no member joined or left.
 func TestPartitionWithoutAnOwnerIsAssignedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

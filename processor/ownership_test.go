@@ -17,10 +17,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// TestSecondRevocationWithoutTrafficIsNoticed lets instances join one by one
-// while nothing is to do. franz-go's session passes only the first revocation
-// on until a transaction ends (hazard A8); a task must be owned once all the
-// same.
+// TestSecondRevocationWithoutTrafficIsNoticed lets instances join one by one while there is no traffic. franz-go's
+// session passes only the first revocation on until a transaction ends (hazard A8); each task must have one owner all
+// the same.
 func TestSecondRevocationWithoutTrafficIsNoticed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -57,9 +56,9 @@ func TestSecondRevocationWithoutTrafficIsNoticed(t *testing.T) {
 	assertOnce(t, b.read("signals.unique"), sent)
 }
 
-// TestInputLostInSilenceIsLeftAlone: the group gives an input to another process, and franz-go's
-// session says nothing of it (hazard A8). This process forgets it: a hold or a clean stop would
-// else set its offset back to where the process left it.
+// TestInputLostInSilenceIsLeftAlone lets the group give an input to another process while franz-go's session says
+// nothing of it (hazard A8). This process must forget the input: otherwise a hold or a clean stop would set the
+// input's offset back to where this process left it.
 func TestInputLostInSilenceIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -79,13 +78,13 @@ func TestInputLostInSilenceIsLeftAlone(t *testing.T) {
 	}
 }
 
-// pollGate keeps the clients of a process from polls while its channel, with room for one, is full.
+// pollGate keeps the clients of a process from polling while its channel, which has room for one element, is full.
 type pollGate struct {
 	full    chan struct{}
 	waiting atomic.Int32
 }
 
-// OnPollStart implements kgo.HookPollStart. The client has no rebalance lock there.
+// OnPollStart implements kgo.HookPollStart. The client does not hold its rebalance lock there.
 func (g *pollGate) OnPollStart(context.Context) {
 	g.waiting.Add(1)
 	defer g.waiting.Add(-1)
@@ -93,10 +92,9 @@ func (g *pollGate) OnPollStart(context.Context) {
 	<-g.full
 }
 
-// TestGroupLostTwiceBeforeAPollIsForgotten: a slow broker removes a worker from its group, takes it
-// back and removes it again, before the worker polls. franz-go's session says nothing of the second
-// loss (hazard A8). Others own the partitions now: a progress record would set an input's offset
-// back, and a task would be open in two workers.
+// TestGroupLostTwiceBeforeAPollIsForgotten lets a slow broker remove a worker from its group, take it back and remove
+// it again before the worker polls. franz-go's session says nothing of the second loss (hazard A8). Other workers own
+// the partitions now: a progress record would set an input's offset back, and a task would be open in two workers.
 func TestGroupLostTwiceBeforeAPollIsForgotten(t *testing.T) {
 	t.Parallel()
 	for stage, has := range map[string]func(*instance) int{
@@ -131,9 +129,9 @@ func TestGroupLostTwiceBeforeAPollIsForgotten(t *testing.T) {
 	}
 }
 
-// TestMemberThatIsTakenBackOwnsNothing: a slow broker removes a worker while it joins its group again,
-// and takes it back as another member. franz-go goes on with the former partitions, which others may
-// have had meanwhile, and says nothing (hazard A8). The worker gives them up first.
+// TestMemberThatIsTakenBackOwnsNothing lets a slow broker remove a worker while it joins its group again, and take it
+// back as another member. franz-go goes on with the former partitions, which other workers may have owned meanwhile,
+// and says nothing (hazard A8). The worker must give them up first.
 func TestMemberThatIsTakenBackOwnsNothing(t *testing.T) {
 	t.Parallel()
 	for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
@@ -159,8 +157,8 @@ func TestMemberThatIsTakenBackOwnsNothing(t *testing.T) {
 	}
 }
 
-// TestInputBelowTheCheckpointIsSkipped sets the consumer back to the start,
-// behind the back of a running instance (invariant 6).
+// TestInputBelowTheCheckpointIsSkipped sets the consumer of a running instance back to the start without the
+// instance's knowledge (invariant 6).
 func TestInputBelowTheCheckpointIsSkipped(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -173,7 +171,8 @@ func TestInputBelowTheCheckpointIsSkipped(t *testing.T) {
 	}
 	before := duplicates()
 	i.SetOffsets(processor.StageDedup, map[string]map[int32]kgo.EpochOffset{"app-repartition": {0: {Epoch: -1}, 1: {Epoch: -1}, 2: {Epoch: -1}, 3: {Epoch: -1}}})
-	// A judge without the skip takes the first record of each partition for one that was forwarded unchecked.
+	// Without the skip, a judge would take the first record of each partition for a record that was forwarded
+	// unchecked.
 	b.wait("most of the old records to be read again", func() bool { return testutil.ToFloat64(i.JudgeMetrics().Reread)+duplicates()-before >= 100 })
 	b.drain(i, "signals.raw")
 	if now := duplicates(); now != before {

@@ -13,13 +13,13 @@ import (
 	"oncebus/processor/app"
 )
 
-// SetPacing sets the records that are a backlog, the room for them between two looks, the time
-// by which tasks are behind, and the time between two looks.
+// SetPacing sets how many records are a backlog, the room for backlogs between two looks, the time by which tasks
+// count as behind, and the time between two looks.
 func (p *Processor) SetPacing(backlog, room int64, ahead, interval time.Duration) {
 	p.pacing = pacing{backlog: backlog, room: room, ahead: ahead, interval: interval}
 }
 
-// polledUpTo returns a poll of a partition up to an offset, of which the log has more.
+// polledUpTo returns a poll of a partition up to the offset next, while the log reaches to end.
 func polledUpTo(topic string, partition int32, next, end int64) *kgo.FetchTopicPartition {
 	return &kgo.FetchTopicPartition{Topic: topic, FetchPartition: kgo.FetchPartition{
 		Partition: partition, LastStableOffset: end, HighWatermark: end, Records: []*kgo.Record{{Offset: next - 1}},
@@ -37,14 +37,14 @@ func unusedClient(t *testing.T) *kgo.Client {
 	return client
 }
 
-// noLive makes the last live records of the process and of the worker long ago.
+// noLive makes the last live records of the process and of the worker old.
 func noLive(p *pacer) {
 	p.liveAt = time.Time{}
 	p.anyLiveAt.Store(0)
 }
 
-// TestBacklogsArePausedWhileTheTasksAreBehind: a live partition and outcomes are never paused,
-// and all that is paused is resumed.
+// TestBacklogsArePausedWhileTheTasksAreBehind protects that a pacer never pauses a live partition or outcomes, and
+// resumes all that it paused.
 func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 	t.Parallel()
 	client := unusedClient(t)
@@ -110,8 +110,8 @@ func TestBacklogsArePausedWhileTheTasksAreBehind(t *testing.T) {
 	})
 }
 
-// TestLiveEventsOfOneWorkerBoundTheBacklogsOfAll: the workers have the same tasks. Only a worker
-// that has live events itself pauses backlogs early: the polls of others wait for room.
+// TestLiveEventsOfOneWorkerBoundTheBacklogsOfAll protects workers that have the same tasks. Only a worker that has
+// live events itself pauses its backlogs early; the polls of other workers wait for room.
 func TestLiveEventsOfOneWorkerBoundTheBacklogsOfAll(t *testing.T) {
 	t.Parallel()
 	client := unusedClient(t)
@@ -134,8 +134,8 @@ func TestLiveEventsOfOneWorkerBoundTheBacklogsOfAll(t *testing.T) {
 	})
 }
 
-// TestFetchesAreSmallWithLiveEventsAndABacklog: a live event waits for the response before
-// it. A new pacer does not know yet what there is.
+// TestFetchesAreSmallWithLiveEventsAndABacklog protects the delay of a live event, which waits for the response
+// before it. A new pacer does not know yet what its partitions hold.
 func TestFetchesAreSmallWithLiveEventsAndABacklog(t *testing.T) {
 	t.Parallel()
 	client := unusedClient(t)
@@ -166,8 +166,8 @@ func TestFetchesAreSmallWithLiveEventsAndABacklog(t *testing.T) {
 	})
 }
 
-// TestPollsWaitForRoom: a poll waits while backlogs have used up their room, until the next
-// look that finds room, or for a bounded time. It does not wait while backlogs are paused.
+// TestPollsWaitForRoom protects that a poll waits while backlogs have used up their room: until a look finds room, or
+// for a bounded time. A poll does not wait while the backlogs are paused.
 func TestPollsWaitForRoom(t *testing.T) {
 	t.Parallel()
 	client := unusedClient(t)
@@ -210,8 +210,8 @@ func TestPollsWaitForRoom(t *testing.T) {
 	})
 }
 
-// TestPaceOfTasks: how long the tasks need is measured by those that commit, while they have
-// records. One that restores, or waits, would else keep backlogs from all others.
+// TestPaceOfTasks protects that the pacer measures how long tasks need only by tasks that commit, and while they have
+// records. Otherwise a task that restores or waits would hold back the backlogs of all others.
 func TestPaceOfTasks(t *testing.T) {
 	t.Parallel()
 	const first, ahead = 1000, time.Second
@@ -261,5 +261,5 @@ func TestPaceOfTasks(t *testing.T) {
 	want("partition 1 stands too", 0, 4*first)
 }
 
-// PausedBacklogs returns the metric of how many partitions the pacers pause.
+// PausedBacklogs returns the metric of how many partitions the pacers have paused.
 func (p *Processor) PausedBacklogs() prometheus.Gauge { return p.metrics.backlogs }

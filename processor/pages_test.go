@@ -18,8 +18,8 @@ import (
 	"oncebus/state"
 )
 
-// pagesOf returns /metrics, /state and /state?keys=tasks of a process with so many plain routes
-// and tasks.
+// pagesOf returns the sizes of /metrics, /state and /state?keys=tasks of a process with these numbers of plain routes
+// and of tasks.
 func pagesOf(t *testing.T, routes int, tasks int32) (metrics, brief, full int) {
 	t.Helper()
 	var text strings.Builder
@@ -72,8 +72,8 @@ func pagesOf(t *testing.T, routes int, tasks int32) (metrics, brief, full int) {
 	return page.Len(), size(s.Brief()), size(s)
 }
 
-// TestPagesGrowWithRoutesPlusTasks: the size of a scrape and of /state is that of the routes
-// plus that of the tasks, not their product.
+// TestPagesGrowWithRoutesPlusTasks protects that a scrape and /state grow with the sum of routes and tasks, not with
+// their product.
 func TestPagesGrowWithRoutesPlusTasks(t *testing.T) {
 	oneMetrics, oneBrief, _ := pagesOf(t, 1, 1)
 	metrics, brief, full := pagesOf(t, 254, 384)

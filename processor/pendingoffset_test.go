@@ -18,18 +18,19 @@ import (
 	"oncebus/processor/app"
 )
 
-// A pendedTask is the offset that is pending: that of task app-repartition/1, until end is called.
+// A pendedTask is a pending offset of the task app-repartition/1, until end is called.
 type pendedTask struct {
 	end func()
-	// registered counts the producers of the dedup stage since, and asked how often a member asked for the offset.
+	// registered counts the producers of the dedup stage that registered since; asked counts how often a member asked
+	// for the offset.
 	registered, asked atomic.Int32
 }
 
-// waitsInVain reports whether workers wait for the offset, which no wait brings.
+// waitsInVain reports whether workers have begun to wait for the offset, which no waiting brings.
 func (p *pendedTask) waitsInVain() bool { return p.registered.Load() > 8 || p.asked.Load() > 25 }
 
-// pendTask makes the offset part of a transaction that no coordinator ends. The embedded broker would
-// make all offsets of the group pending. If the offsets topic is there, it has the transaction.
+// pendTask makes the offset part of a transaction that no coordinator ends. The embedded broker alone would make all
+// offsets of the group pending. If isThere is set, the offsets topic has the transaction.
 func (b *bench) pendTask(isThere bool) *pendedTask {
 	b.t.Helper()
 	ctx, p := context.Background(), &pendedTask{}
@@ -67,7 +68,7 @@ func (b *bench) pendTask(isThere bool) *pendedTask {
 	return p
 }
 
-// routedTo returns how many records were routed, and to a partition.
+// routedTo returns how many records were routed in total, and how many to this partition.
 func (b *bench) routedTo(partition int32) (all, to int) {
 	for _, r := range b.routedRecords() {
 		if all++; r.Partition == partition {
@@ -77,9 +78,9 @@ func (b *bench) routedTo(partition int32) (all, to int) {
 	return all, to
 }
 
-// TestOnlyThePartitionOfAPendingOffsetWaits: the offset of one task stays part of a transaction of
-// a producer that no coordinator knows. All other tasks go on, process and doctor name the command,
-// and the task goes on once the transaction is aborted.
+// TestOnlyThePartitionOfAPendingOffsetWaits makes the offset of one task part of a transaction of a producer that no
+// coordinator knows. All other tasks go on, the process and doctor name the command, and the task goes on once the
+// transaction is aborted.
 func TestOnlyThePartitionOfAPendingOffsetWaits(t *testing.T) {
 	t.Parallel()
 	for name, isThere := range map[string]bool{"seen": true, "hidden": false} {

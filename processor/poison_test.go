@@ -18,15 +18,15 @@ import (
 	"oncebus/processor/wire"
 )
 
-// poison is a record of an internal topic that oncebus did not write, and what is said of it.
+// poison is a record of an internal topic that oncebus did not write, and what oncebus says of it.
 type poison struct {
 	what       string
 	key, value []byte
 	says       string
 }
 
-// routedPoison are the kinds of records that may be in the repartition topic, as who may write
-// there can make them. route is one of the app.
+// routedPoison are the kinds of foreign records that a client with the right to write there can put into the
+// repartition topic. The route is a route of the app.
 func routedPoison(route string) []poison {
 	event := wire.Envelope{Route: []byte(route), Timestamp: testTime, EventTime: testTime}
 	encoded := event.Append(nil)
@@ -55,7 +55,7 @@ func (b *bench) put(topic string, partition int32, p *poison) *kgo.Record {
 	return r
 }
 
-// awaitRefused waits until exactly this task waits for a decision on this record.
+// awaitRefused waits until exactly this task waits for a decision, on this record.
 func (b *bench) awaitRefused(i *instance, task app.TaskID, r *kgo.Record) app.Refusal {
 	b.t.Helper()
 	record := fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset)
@@ -79,9 +79,9 @@ func (b *bench) awaitRefused(i *instance, task app.TaskID, r *kgo.Record) app.Re
 	return found
 }
 
-// TestUnreadableRoutedRecordWaits: each kind of record in the repartition topic that is not ours
-// makes its task wait. The other tasks, those of the same process too, judge meanwhile. An
-// operator skips the record, and nothing else is skipped.
+// TestUnreadableRoutedRecordWaits protects that each kind of foreign record in the repartition topic makes only its
+// task wait. The other tasks, also those of the same process, judge meanwhile. An operator skips the record, and
+// nothing else is skipped.
 func TestUnreadableRoutedRecordWaits(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -136,8 +136,8 @@ func TestUnreadableRoutedRecordWaits(t *testing.T) {
 	}
 }
 
-// TestUnreadableRoutedRecordOutlivesRestarts: the record stops no process. Each one that gets the
-// task asks again, and a decision that was made meanwhile is followed.
+// TestUnreadableRoutedRecordOutlivesRestarts protects that the record stops no process. Each process that gets the
+// task asks for a decision again, and follows a decision that was made meanwhile.
 func TestUnreadableRoutedRecordOutlivesRestarts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -170,7 +170,7 @@ func TestUnreadableRoutedRecordOutlivesRestarts(t *testing.T) {
 	}
 }
 
-// loggedPoison are the kinds of records that may be in a changelog.
+// loggedPoison are the kinds of foreign records that may be in a changelog.
 func loggedPoison(whole wire.Checkpoint) []poison {
 	checkpoint := whole.Append(nil)
 	counts := whole
@@ -197,9 +197,9 @@ func loggedPoison(whole wire.Checkpoint) []poison {
 	}
 }
 
-// TestUnreadableChangelogRecordWaits: each kind of record in a changelog that is not ours makes its
-// task wait when it is restored. The other tasks judge meanwhile. An operator skips the record, for
-// this restore and all later ones, and no row is lost.
+// TestUnreadableChangelogRecordWaits protects that each kind of foreign record in a changelog makes its task wait at
+// the restore. The other tasks judge meanwhile. An operator skips the record, for this restore and all later ones,
+// and no row is lost.
 func TestUnreadableChangelogRecordWaits(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -216,7 +216,7 @@ func TestUnreadableChangelogRecordWaits(t *testing.T) {
 	must(t, os.RemoveAll(cfg.StateDir))
 	task := app.TaskID{Topic: "app-repartition", Partition: 0}
 	i := b.start(cfg)
-	// A restore first looks for the newest checkpoint, so it meets those first.
+	// A restore first looks for the newest checkpoint, so it meets foreign checkpoint records first.
 	for k := range kinds {
 		var refusal app.Refusal
 		n := 0
@@ -259,8 +259,8 @@ func TestUnreadableChangelogRecordWaits(t *testing.T) {
 	}
 }
 
-// TestStandbyAtAnUnreadableRecord: a standby does not read on behind a record that is not ours, but
-// the task that it follows judges. The takeover waits for a decision, and later standbys follow it.
+// TestStandbyAtAnUnreadableRecord protects that a standby does not read on behind a foreign record, while the task
+// that it follows goes on judging. The takeover waits for a decision, and later standbys follow the decision.
 func TestStandbyAtAnUnreadableRecord(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -303,8 +303,8 @@ func (b *bench) overwrite(key string) *kgo.Record {
 	return b.put("app-manifest", 0, &poison{key: []byte(key), value: []byte("garbage")})
 }
 
-// TestUnreadableMarkWaits: a mark that cannot be read stops its own partition alone. Refusals and
-// decisions that cannot be read, and rows of other names, stop nothing.
+// TestUnreadableMarkWaits protects that a mark which cannot be read stops only its own partition. Refusals and
+// decisions that cannot be read, and rows with other names, stop nothing.
 func TestUnreadableMarkWaits(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -328,9 +328,9 @@ func TestUnreadableMarkWaits(t *testing.T) {
 	b.ready(b.start(cfg)) // the new mark is in the place of the bad one
 }
 
-// TestUnreadableRowsOfTheApp: a row that says how the whole app runs stops no running process. One
-// that starts does without it nothing, says which row it is, and goes on when an operator has put
-// the row before it in its place.
+// TestUnreadableRowsOfTheApp covers a row that says how the whole app runs. An unreadable one stops no running
+// process. A process that starts does nothing without the row, says which row it is, and goes on when an operator has
+// restored the row before it.
 func TestUnreadableRowsOfTheApp(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{app.ManifestKey, "set", "set/1", "hold", "switch"} {
@@ -374,8 +374,8 @@ func TestUnreadableRowsOfTheApp(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecordOfAnEarlierGeneration: the router forwards what reaches the repartition topic
-// that a move has left. At a record that is not ours this partition waits, and no other one.
+// TestUnreadableRecordOfAnEarlierGeneration covers the repartition topic that a move has left, from which the router
+// forwards. At a foreign record only this partition waits.
 func TestUnreadableRecordOfAnEarlierGeneration(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -18,8 +18,8 @@ import (
 	"oncebus/processor/restore"
 )
 
-// This file exports what the scenarios of package processor_test set and read inside a
-// Processor. Everything else they see from outside: topics, State, metrics.
+// This file exports what the scenarios of package processor_test set and read inside a Processor. They see everything
+// else from outside: topics, State, metrics.
 
 const (
 	StageRoute = app.StageRoute
@@ -35,8 +35,8 @@ const (
 	TaskWaiting   = waiting
 )
 
-// SetIdle sets after what time without a transaction the workers release their
-// memory, and the function that returns free memory to the system.
+// SetIdle sets the time without a transaction after which the workers release their memory, and the function that
+// returns free memory to the system.
 func (p *Processor) SetIdle(after time.Duration, free func()) {
 	p.idle.after, p.idle.free = after, free
 }
@@ -50,11 +50,10 @@ func (p *Processor) SetOwnersInterval(d time.Duration) { p.ownersInterval = d }
 // SetProgressInterval sets the time between two observations of outcomes and executors.
 func (p *Processor) SetProgressInterval(d time.Duration) { p.progressInterval = d }
 
-// SetInputsInterval sets the time between two looks of a worker at its inputs; negative for none.
+// SetInputsInterval sets the time between two looks of a worker at its inputs. A negative time means no looks.
 func (p *Processor) SetInputsInterval(d time.Duration) { p.inputsInterval = d }
 
-// PauseRouting lets the routing stage fetch nothing from a topic, until the function that
-// it returns is called.
+// PauseRouting keeps the routing stage from fetching records of a topic until end is called.
 func (p *Processor) PauseRouting(topic string) (end func()) {
 	for _, client := range p.routingClients() {
 		client.PauseFetchTopics(topic)
@@ -66,8 +65,8 @@ func (p *Processor) PauseRouting(topic string) (end func()) {
 	}
 }
 
-// routingClients returns the clients of the routing workers, as soon as these poll: a worker that
-// polls does not replace its client. It leaves out workers that have ended.
+// routingClients returns the clients of the routing workers once all of these poll, because a worker that polls does
+// not replace its client. It leaves out workers that have ended.
 func (p *Processor) routingClients() (clients []*kgo.Client) {
 	for _, w := range p.workers {
 		if w.stage != StageRoute {
@@ -95,10 +94,10 @@ func (p *Processor) SetMachine(read func() app.Instant) { p.clock.Machine = read
 // SetPatience sets how long a worker backs off after an error.
 func (p *Processor) SetPatience(d time.Duration) { p.patience = d }
 
-// SetStallAfter sets after what time without progress a restore has stalled.
+// SetStallAfter sets the time without progress after which a restore counts as stalled.
 func (p *Processor) SetStallAfter(d time.Duration) { p.stallAfter = d }
 
-// SetCounting sets what runs at each step of a recount.
+// SetCounting sets a function that runs at each step of a recount.
 func (p *Processor) SetCounting(step func(context.Context)) { p.counting = step }
 
 func (p *Processor) App() *app.App           { return p.newest().rt }
@@ -106,7 +105,7 @@ func (p *Processor) HasApp() bool            { return p.newest() != nil }
 func (p *Processor) Config() Config          { return p.cfg }
 func (p *Processor) Stores() *restore.Stores { return p.stores }
 
-// JudgeMetrics and the next three return metrics that a test reads by label.
+// JudgeMetrics and the next three methods return metrics that a test reads by label.
 func (p *Processor) JudgeMetrics() *judge.Metrics       { return p.judging }
 func (p *Processor) RestoreMetrics() *restore.Metrics   { return p.restores }
 func (p *Processor) Fenced() *prometheus.CounterVec     { return p.metrics.fenced }
@@ -123,14 +122,13 @@ func (p *Processor) Transactions(stage string) (committed, aborted, unknown prom
 	return of(outcomeCommitted), of(outcomeAborted), of(outcomeUnknown)
 }
 
-// ProcessedOffsets returns how far the running tasks have processed the
-// repartition topic.
+// ProcessedOffsets returns the offsets up to which the running tasks have processed the repartition topic.
 func (p *Processor) ProcessedOffsets() kadm.Offsets { return p.processedOffsets() }
 
-// HasPartition is hasPartition.
+// HasPartition exports hasPartition.
 var HasPartition = hasPartition
 
-// PurgeInterval is what SetPurgeInterval replaces.
+// PurgeInterval is the default that SetPurgeInterval replaces.
 const PurgeInterval = purgeInterval
 
 // SetPurgeInterval sets the time between two deletions of records.
@@ -151,14 +149,13 @@ func (p *Processor) ReadManifestNow() { p.readManifestNow() }
 // Floors returns the committed floors of the changelogs.
 func (p *Processor) Floors() kadm.Offsets { return p.floors() }
 
-// Purge deletes the repartition topic's records below offsets, as the purger
-// does, and reports whether it may purge.
+// Purge deletes the repartition topic's records below the given offsets, as the purger does, and reports whether it
+// has the right to.
 func (p *Processor) Purge(ctx context.Context, offsets kadm.Offsets) bool {
 	return newPurger(&p.shared).deleteBelow(ctx, offsets)
 }
 
-// FetchingPaused reports whether a worker of the stage pauses fetching because
-// the disk is filling.
+// FetchingPaused reports whether a worker of the stage has paused fetching because the disk fills up.
 func (p *Processor) FetchingPaused(stage string) bool {
 	for _, w := range p.workers {
 		if w.stage == stage && w.fetchingPaused.Load() {
@@ -168,8 +165,7 @@ func (p *Processor) FetchingPaused(stage string) bool {
 	return false
 }
 
-// Polling reports whether every worker polls: it has counted the records of
-// its last commit.
+// Polling reports whether every worker polls, which means that it has counted the records of its last commit.
 func (p *Processor) Polling() bool {
 	for _, w := range p.workers {
 		w.mu.Lock()
@@ -182,8 +178,7 @@ func (p *Processor) Polling() bool {
 	return true
 }
 
-// Assigned returns the partitions that the group assigned to the workers of a
-// stage.
+// Assigned returns the partitions that the group has assigned to the workers of a stage.
 func (p *Processor) Assigned(stage string) map[app.TaskID]bool {
 	all := map[app.TaskID]bool{}
 	for _, w := range p.workers {
@@ -197,8 +192,8 @@ func (p *Processor) Assigned(stage string) map[app.TaskID]bool {
 	return all
 }
 
-// LoseInSilence takes an input from the routing workers, as the group does in a second rebalance
-// of which franz-go's session says nothing (A8).
+// LoseInSilence takes an input from the routing workers as the group does in a second rebalance that franz-go's
+// session does not report (A8).
 func (p *Processor) LoseInSilence(id app.TaskID) {
 	for _, w := range p.workers {
 		w.member.mu.Lock()
@@ -210,7 +205,7 @@ func (p *Processor) LoseInSilence(id app.TaskID) {
 	}
 }
 
-// NextRouted returns the offsets to route next in the inputs that the process has of a topic.
+// NextRouted returns, for the inputs of a topic that the process has, the offsets to route next.
 func (p *Processor) NextRouted(topic string) map[int32]int64 {
 	next := map[int32]int64{}
 	for _, w := range p.workers {
@@ -221,7 +216,7 @@ func (p *Processor) NextRouted(topic string) map[int32]int64 {
 	return next
 }
 
-// ToOpen returns the tasks that the process has got and did not open yet.
+// ToOpen returns the tasks that were assigned to the process and that it has not opened yet.
 func (p *Processor) ToOpen() (all []app.TaskID) {
 	for _, w := range p.workers {
 		if w.stage == StageDedup {
@@ -231,7 +226,7 @@ func (p *Processor) ToOpen() (all []app.TaskID) {
 	return all
 }
 
-// SetOffsets makes the clients of a stage fetch from other offsets.
+// SetOffsets makes the clients of a stage fetch from these offsets.
 func (p *Processor) SetOffsets(stage string, offsets map[string]map[int32]kgo.EpochOffset) {
 	for _, w := range p.workers {
 		if w.stage == stage {
@@ -240,8 +235,8 @@ func (p *Processor) SetOffsets(stage string, offsets map[string]map[int32]kgo.Ep
 	}
 }
 
-// AnnounceOversized notes a batch of a partition as logged by the client of a
-// worker of the routing stage.
+// AnnounceOversized makes a worker of the routing stage believe that its client has logged a batch of a partition as
+// too large.
 func (p *Processor) AnnounceOversized(id app.TaskID) {
 	for _, w := range p.workers {
 		if w.stage == app.StageRoute {
@@ -260,8 +255,8 @@ func NewOversizeLogger(to kgo.Logger, announced func(app.TaskID)) kgo.Logger {
 	return oversizeLogger{to, announced}
 }
 
-// TestManyPartitionsAreNamedAtTheStart: their number is fixed at the first start, so the
-// operator should learn early what it costs.
+// TestManyPartitionsAreNamedAtTheStart protects that the first start warns of many partitions: their number is fixed
+// from then on, so an operator should learn early what it costs.
 func TestManyPartitionsAreNamedAtTheStart(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -283,8 +278,8 @@ func TestManyPartitionsAreNamedAtTheStart(t *testing.T) {
 	}
 }
 
-// TestOpeningsAreFewerThanProcessors: an opening that waits for the kernel keeps its
-// processor. Hundreds of them would stop heartbeats and pings.
+// TestOpeningsAreFewerThanProcessors protects that tasks open fewer stores at a time than Go has processors. An
+// opening that waits for the kernel keeps its processor, so hundreds of them would stop heartbeats and pings.
 func TestOpeningsAreFewerThanProcessors(t *testing.T) {
 	for processors, want := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 64: 63} {
 		if got := openingsMax(processors); got != want {

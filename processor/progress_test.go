@@ -17,15 +17,13 @@ import (
 	"oncebus/processor/wire"
 )
 
-// progressBench is a running app with a lease that no test waits for: what ends it is
-// evidence.
+// progressBench is a running app with a lease so long that no test waits for its time: evidence ends it.
 type progressBench struct {
 	*bench
 	*instance
 }
 
-// withLease returns the claim routes with a short lease, and with an executor's group
-// unless that is "".
+// withLease returns the claim routes with a short lease, and with the executors' consumer group unless group is "".
 func withLease(group string) string {
 	lease := "lease: 20ms"
 	if group != "" {
@@ -39,8 +37,8 @@ func newProgressBench(t *testing.T, group string) *progressBench {
 	return progressBenchOf(t, withLease(group))
 }
 
-// TestProgressOfAWorkerWithOutcomesAlone: of two workers one has the input and the other one the
-// outcomes. While a claim is open the second one writes as often as any, by the times of the log.
+// TestProgressOfAWorkerWithOutcomesAlone runs two workers, one with the input and the other with the outcomes. While
+// a claim is open, the second worker writes progress records as often as any other, by the timestamps of the log.
 func TestProgressOfAWorkerWithOutcomesAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"), kfake.SeedTopics(1, "ops.raw", "ops.outcomes"))
@@ -83,7 +81,7 @@ func (b *bench) startObserving(cfg processor.Config, extra ...kgo.Opt) *instance
 	return b.startWith(cfg, func(p *processor.Processor) { p.SetProgressInterval(50 * time.Millisecond) }, extra...)
 }
 
-// runOf returns the dispatched attempts of an operation.
+// runsOf returns the dispatched attempts of an operation.
 func (b *bench) runsOf(id string) (runs []*kgo.Record) {
 	b.t.Helper()
 	for _, r := range b.read("ops.run") {
@@ -130,7 +128,7 @@ func (b *bench) observations() map[int32]int {
 	return counts
 }
 
-// awaitsProgress reports whether a task says that its leases may not have ended.
+// awaitsProgress reports whether a task says that it waits for progress, because its leases may not have ended.
 func (b *bench) awaitsProgress() (awaited bool) {
 	b.t.Helper()
 	offsets, err := b.admin.FetchOffsets(b.t.Context(), "app-dedup")
@@ -139,8 +137,8 @@ func (b *bench) awaitsProgress() (awaited bool) {
 	return awaited
 }
 
-// awaitProgress waits until the outcomes in some partitions are read up to a time, or no
-// task awaits that any more.
+// awaitProgress waits until the outcomes in these partitions are read up to a time, or until no task waits for that
+// any more.
 func (b *bench) awaitProgress(to time.Time, partitions ...int) wire.OutcomesProgress {
 	b.t.Helper()
 	var last wire.OutcomesProgress
@@ -156,7 +154,7 @@ func (b *bench) awaitProgress(to time.Time, partitions ...int) wire.OutcomesProg
 	return last
 }
 
-// leaseOver returns a time after the leases of all events that were dispatched before.
+// leaseOver returns a time after the leases of all events that are dispatched by now.
 func leaseOver() time.Time { return time.Now().Add(200 * time.Millisecond) }
 
 // assertRunsOnce sends a duplicate and fails if the operation was dispatched again.
@@ -181,9 +179,9 @@ func (p *progressBench) awaitTakeover(id string) {
 	})
 }
 
-// TestHangingTransactionInTheOutcomesHoldsLeases: an executor dies in a transaction, and
-// the outcomes of all others in that partition wait behind it. They were stored in time,
-// so their keys are not dispatched again.
+// TestHangingTransactionInTheOutcomesHoldsLeases lets an executor die in a transaction, so that the outcomes of all
+// other executors in that partition wait behind it. These outcomes were stored in time, so their keys must not be
+// dispatched again.
 func TestHangingTransactionInTheOutcomesHoldsLeases(t *testing.T) {
 	t.Parallel()
 	p := newProgressBench(t, "")
@@ -212,8 +210,8 @@ func TestHangingTransactionInTheOutcomesHoldsLeases(t *testing.T) {
 	p.awaitTakeover("2")
 }
 
-// TestAddedPartitionOfTheOutcomesHoldsLeases: an executor knows of a partition that was
-// added to the outcomes, and no router does yet.
+// TestAddedPartitionOfTheOutcomesHoldsLeases covers a partition that was added to the outcomes topic, which an
+// executor knows and no router knows yet.
 func TestAddedPartitionOfTheOutcomesHoldsLeases(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, withLease(""))
@@ -235,8 +233,8 @@ func TestAddedPartitionOfTheOutcomesHoldsLeases(t *testing.T) {
 	}
 }
 
-// TestLaggingRouterHoldsLeases: a duplicate by HTTP does not pass the router, which has
-// not read the outcome.
+// TestLaggingRouterHoldsLeases sends a duplicate by HTTP while the router lags behind and has not read the outcome.
+// The duplicate does not pass through the router, and must not end the lease.
 func TestLaggingRouterHoldsLeases(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, withLease(""))
@@ -245,7 +243,7 @@ func TestLaggingRouterHoldsLeases(t *testing.T) {
 	assertAnswer(t, f.submit(request("2", "other")), "unique in_progress attempt 1 forwarded")
 	end := i.PauseRouting("ops.outcomes")
 	b.produce(outcomeOf(b.runsOf("2")[0], "completed", []byte("order-2")))
-	// Later, or its lease might end before there is an outcome to read.
+	// The requests come later, because their leases might otherwise end before there is an outcome to read.
 	assertAnswer(t, f.submit(request("1", "first")), "unique in_progress attempt 1 forwarded")
 	b.produce(outcomeOf(b.runsOf("1")[0], "completed", []byte("order-1")))
 	b.awaitProgress(leaseOver(), 1, 2, 3)
@@ -257,8 +255,8 @@ func TestLaggingRouterHoldsLeases(t *testing.T) {
 	assertAnswer(t, f.submit(request("1", "late")), "replayed completed attempt 1 outcome")
 }
 
-// TestTransactionOfOtherKeysDoesNotHoldLeasesForEver: trailing control records and aborted
-// records of an executor's transactions are no unread outcomes.
+// TestAbortedOutcomesHoldNoLease protects that control records and aborted records at the end of the outcomes topic,
+// which an executor's transactions leave, do not count as unread outcomes.
 func TestAbortedOutcomesHoldNoLease(t *testing.T) {
 	t.Parallel()
 	p := newProgressBench(t, "")
@@ -277,8 +275,8 @@ func TestAbortedOutcomesHoldNoLease(t *testing.T) {
 	p.awaitTakeover("1")
 }
 
-// TestExecutorAwayRunsEachKeyOnce: an executor is away for many leases, and finds one
-// attempt of each key when it returns.
+// TestExecutorAwayRunsEachKeyOnce protects that an executor that was away for many leases finds one attempt of each
+// key when it returns.
 func TestExecutorAwayRunsEachKeyOnce(t *testing.T) {
 	t.Parallel()
 	p := newProgressBench(t, "exec")
@@ -288,13 +286,13 @@ func TestExecutorAwayRunsEachKeyOnce(t *testing.T) {
 		p.awaitProgress(leaseOver(), 0, 1, 2, 3)
 		p.assertRunsOnce("1", fmt.Sprint("copy-", n))
 	}
-	// It returns, commits what it has read, and dies before the outcome.
+	// The executor returns, commits what it has read, and dies before it sends the outcome.
 	p.commitOutput("exec")
 	p.awaitTakeover("1")
 }
 
-// TestHangingTransactionInTheOutputHoldsLeases: an executor that reads committed records
-// cannot see an event behind the open transaction of a dead producer.
+// TestHangingTransactionInTheOutputHoldsLeases covers an executor that reads committed records and therefore cannot
+// see an event behind the open transaction of a dead producer: the lease of this event must not end.
 func TestHangingTransactionInTheOutputHoldsLeases(t *testing.T) {
 	t.Parallel()
 	p := newProgressBench(t, "exec")
@@ -316,8 +314,7 @@ func TestHangingTransactionInTheOutputHoldsLeases(t *testing.T) {
 	p.awaitTakeover("1")
 }
 
-// commitOutput commits the end of the output for an executor's group, after which the
-// group has no member.
+// commitOutput commits the end of the output for an executor's group, and leaves the group without a member.
 func (b *bench) commitOutput(group string) {
 	b.t.Helper()
 	ends, err := b.admin.ListCommittedOffsets(b.t.Context(), "ops.run")
@@ -327,9 +324,8 @@ func (b *bench) commitOutput(group string) {
 	must(b.t, b.admin.CommitAllOffsets(context.Background(), group, offsets))
 }
 
-// TestWaitingSendersAreAnsweredAtTheEndOfTheLease: the executor died, and no duplicate
-// comes. All who wait are answered once, over a rebuild too; the key runs when somebody
-// sends again.
+// TestWaitingSendersAreAnsweredAtTheEndOfTheLease covers an executor that died while no duplicate comes. Every
+// waiting sender is answered once, also after a rebuild. The key is dispatched again when a sender sends again.
 func TestWaitingSendersAreAnsweredAtTheEndOfTheLease(t *testing.T) {
 	t.Parallel()
 	p := progressBenchOf(t, strings.Replace(withLease(""), "while_in_progress: reject", "while_in_progress: wait", 1))
@@ -359,7 +355,8 @@ func TestWaitingSendersAreAnsweredAtTheEndOfTheLease(t *testing.T) {
 	assertHeaders(t, p.replies("ops.replies")["ops.raw/0/3"], map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderClaimStatus: "completed"})
 }
 
-// TestRestartsEndNoLeaseLate: restarts more often than the lease do not begin it again.
+// TestRestartsEndNoLeaseLate protects that restarts which come more often than the lease lasts do not begin the lease
+// again.
 func TestRestartsEndNoLeaseLate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "lease: 10m", "lease: 3s", 1))
@@ -382,8 +379,8 @@ func TestRestartsEndNoLeaseLate(t *testing.T) {
 	}
 }
 
-// TestProgressAtRest: without a claim in progress no progress record is written, even if its
-// lease would have lasted longer.
+// TestProgressAtRest protects that no progress record is written while no claim is in progress, even if the lease of
+// the last claim would have lasted longer.
 func TestProgressAtRest(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))

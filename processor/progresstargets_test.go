@@ -6,8 +6,10 @@ import (
 	"time"
 )
 
-// TestPartitionThatTakesNothingKeepsNoProgressBack: a partition that acknowledges no progress record
-// gets the next ones alone, after a while, until it has one. If no partition does, the brokers are away.
+// TestPartitionThatTakesNothingKeepsNoProgressBack protects the other partitions from a partition that acknowledges
+// no progress record: after a while, it gets its next progress records in a transaction without the other partitions,
+// until it acknowledges one. If no partition acknowledges a record, the brokers are away, and no partition counts as
+// unwell.
 func TestPartitionThatTakesNothingKeepsNoProgressBack(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -25,14 +25,14 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Routes of a promotion: with the old key, with it and a shadow, and with the new key.
+// The routes of a promotion: with the old key, with the old key and a shadow, and with the new key.
 var (
 	beforeRoutes   = strings.NewReplacer("window: 1h", "window: 10s", "grace: 10m", "grace: 2s").Replace(benchRoutes) + "    headers: [key]\n"
 	trialRoutes    = beforeRoutes + "    shadow: {name: by-number, sample: 100%, key: [{field: number}]}\n"
 	promotedRoutes = strings.Replace(beforeRoutes, "field: id", "field: number", 1) + "    namespace: signals~by-number\n"
 )
 
-// changer returns the changer of a command.
+// changer returns the changer of an operator's command.
 func (b *bench) changer(routes string) *front.Changer {
 	b.t.Helper()
 	b.useRoutes(routes)
@@ -44,8 +44,8 @@ func (b *bench) changer(routes string) *front.Changer {
 	return c
 }
 
-// numberedTraffic produces events a step apart, some of them copies by one or both keys, until
-// stopped.
+// numberedTraffic produces events with a fixed step of event time between them until it is stopped. Some events are
+// copies by one key or by both keys.
 type numberedTraffic struct {
 	b      *bench
 	random *rand.Rand
@@ -55,7 +55,7 @@ type numberedTraffic struct {
 	sent   []*kgo.Record
 }
 
-// send produces so many events.
+// send produces n events.
 func (x *numberedTraffic) send(n int) {
 	for range n {
 		x.n++
@@ -78,10 +78,10 @@ func (x *numberedTraffic) send(n int) {
 	x.b.produce(x.sent[len(x.sent)-n:]...)
 }
 
-// assertPromoted compares the output with the promise: no event that the new rule emitted is
-// within the window of another emitted event with its number, none that the old rule emitted
-// within that of one with its id; and every event that is not emitted has such a one, or is a
-// dead letter.
+// assertPromoted compares the output with what a promotion guarantees. No event that the new rule emitted is within
+// the window of another emitted event with its number, and no event that the old rule emitted is within the window of
+// another one with its id. For every event that is not emitted there is such an emitted event, or the event is a dead
+// letter.
 func (b *bench) assertPromoted(sent []*kgo.Record) (byOld, byNew int) {
 	b.t.Helper()
 	const window = 10_000
@@ -140,8 +140,8 @@ func keysOf(t *testing.T, r *kgo.Record) (id, number string) {
 	return keys.ID, keys.Number
 }
 
-// sendAll produces so many events, and waits until all are judged. No partition is far behind
-// another, so few are late.
+// sendAll produces n events and waits until all are judged. No partition is far behind another, so few events are
+// late.
 func (x *numberedTraffic) sendAll(i *instance, n int) {
 	x.b.t.Helper()
 	for ; n > 0; n -= 200 {
@@ -150,7 +150,7 @@ func (x *numberedTraffic) sendAll(i *instance, n int) {
 	}
 }
 
-// tried starts two processes, and a shadow that has seen enough.
+// tried starts two processes and a shadow, and waits until the shadow has seen enough.
 func (b *bench) tried(x *numberedTraffic) (one, two *instance) {
 	b.t.Helper()
 	b.useRoutes(beforeRoutes)
@@ -162,8 +162,8 @@ func (b *bench) tried(x *numberedTraffic) (one, two *instance) {
 	return one, two
 }
 
-// TestPromotionUnderTraffic: with events before, while and after a shadow is promoted, and copies
-// across, no event is lost, and each new key is emitted once.
+// TestPromotionUnderTraffic sends events before, during and after the promotion of a shadow, with copies across these
+// times. No event is lost, and each new key is emitted once.
 func TestPromotionUnderTraffic(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, beforeRoutes)
@@ -209,8 +209,8 @@ func TestPromotionUnderTraffic(t *testing.T) {
 	b.assertFormerForwarded(one)
 }
 
-// assertFormerForwarded sends records with old keys after a promotion, as a front does that
-// slept: copies of events, and an event of its own. Their keys are derived again.
+// assertFormerForwarded sends records with old keys after a promotion, as an ingress does that was suspended
+// meanwhile: copies of events, and an event of its own. The app derives their keys again.
 func (b *bench) assertFormerForwarded(i *instance) {
 	b.t.Helper()
 	before, emitted := 0, map[string]bool{}
@@ -238,9 +238,9 @@ func (b *bench) assertFormerForwarded(i *instance) {
 	}
 }
 
-// TestPromotionKilledAtEachStep: the command ends without a word after each of its steps, under
-// traffic. Repeated it promotes; not repeated, the hold ends and nothing has changed, or after the
-// act the processes end it.
+// TestPromotionKilledAtEachStep ends the command without a word after each of its steps, under traffic. A repeated
+// command promotes the shadow. Without a repetition the hold ends and nothing has changed, or, after the act, the
+// processes end the hold.
 func TestPromotionKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -291,7 +291,7 @@ func TestPromotionKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// switchHold puts the hold of a promotion in force that no process ends: no set has its number.
+// switchHold puts a promotion's hold in force that no process ends, because no route set has its number.
 func (b *bench) switchHold() *app.Hold {
 	b.t.Helper()
 	hold := app.NewPromotionHold("a test", "ada", 0)
@@ -301,8 +301,8 @@ func (b *bench) switchHold() *app.Hold {
 	return hold
 }
 
-// TestPromotionWaitsForEveryTask: the hold does not end as long as the checkpoint of a task is of
-// the set before.
+// TestPromotionWaitsForEveryTask protects that the hold does not end as long as the checkpoint of any task names the
+// route set before the promotion.
 func TestPromotionWaitsForEveryTask(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, beforeRoutes)
@@ -325,8 +325,8 @@ func TestPromotionWaitsForEveryTask(t *testing.T) {
 	}
 }
 
-// TestFormerRecordWaitsUnderTheHold: a record with a key of the rule before waits while another
-// task may still emit by that rule. After the hold its key is derived again.
+// TestFormerRecordWaitsUnderTheHold protects that a record whose key follows the old rule waits while another task
+// may still emit by that rule. After the hold, its key is derived again.
 func TestFormerRecordWaitsUnderTheHold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, beforeRoutes)

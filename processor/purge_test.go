@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// TestPurgeDeletesOnlyWhatIsCommitted purges between two batches of duplicates:
-// nothing that a task still needs is gone, also for one that restarts.
+// TestPurgeDeletesOnlyWhatIsCommitted purges the repartition topic between two batches of duplicates. No task may
+// lose a record that it still needs, also not after a restart.
 func TestPurgeDeletesOnlyWhatIsCommitted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

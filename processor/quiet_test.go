@@ -17,20 +17,20 @@ const (
 	timeGoesOn   = "    time: {field: at, goes_on: true}\n"
 )
 
-// briefRoutes have keys that are gone two seconds of stream time after their events.
+// briefRoutes returns routes whose keys are dropped two seconds of stream time after their events.
 func briefRoutes(time string) string {
 	return strings.NewReplacer("window: 1h", "window: 1s", "    grace: 10m\n", "    grace: 0s\n"+time).Replace(benchRoutes)
 }
 
-// timedSignal returns an event with its time in the payload too.
+// timedSignal returns an event that has its time in the payload, too.
 func timedSignal(id string, partition int32, at int64) *kgo.Record {
 	r := signal(id, partition, at)
 	r.Value = fmt.Appendf(nil, `{"id":%q,"at":%d}`, id, at)
 	return r
 }
 
-// awaitKeys waits until an instance has judged so many events, and counts so many keys, expired
-// ones included.
+// awaitKeys waits until an instance has judged this number of events and counts this number of keys, expired ones
+// included.
 func (b *bench) awaitKeys(i *instance, judged, want uint64) {
 	b.t.Helper()
 	b.wait(fmt.Sprintf("%d keys after %d events", want, judged), func() bool {
@@ -42,8 +42,8 @@ func (b *bench) awaitKeys(i *instance, judged, want uint64) {
 	})
 }
 
-// TestKeysGoWithoutTraffic: where event time is the record's, or the route says so, keys are gone
-// though no event comes, whether they came from a topic or by HTTP. An event of after the rest is
+// TestKeysGoWithoutTraffic protects that keys are dropped without further events where event time is the record's
+// time, or the route says so, whether the keys came from a topic or by HTTP. An event after the pause is still
 // judged. The times are minutes apart, because time goes on for as long as the machine is busy.
 func TestKeysGoWithoutTraffic(t *testing.T) {
 	t.Parallel()
@@ -72,8 +72,8 @@ func TestKeysGoWithoutTraffic(t *testing.T) {
 	}
 }
 
-// TestNightlyBatchIsNotLate: time of a payload field stands without events, so that a batch of
-// yesterday's times is judged after any pause.
+// TestNightlyBatchIsNotLate protects that the time of a payload field stands still without events, so that a batch
+// with yesterday's times is judged after any pause.
 func TestNightlyBatchIsNotLate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, briefRoutes(timeOfField))
@@ -94,10 +94,10 @@ func TestNightlyBatchIsNotLate(t *testing.T) {
 	b.awaitKeys(i, 3, 2)
 }
 
-// TestKeysOfARemovedRouteGo: when no route has a namespace any more, its keys go after their retention in
-// broker time, whether event time goes on without events or not. They are shown until then, and an
-// export has none that decides nothing. The route comes back without them, and its live events are
-// judged.
+// TestKeysOfARemovedRouteGo protects that the keys of a namespace without a route are dropped after their retention
+// in broker time, whether or not event time goes on without events. Until then the metrics show them, and an export
+// leaves out those that no longer decide anything. When the route comes back, it comes without them, and its live
+// events are judged.
 func TestKeysOfARemovedRouteGo(t *testing.T) {
 	t.Parallel()
 	for name, event := range map[string]string{"of the record": timeOfRecord, "of a field that stands": timeOfField} {

@@ -15,9 +15,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// TestCrashLoopGuard damages the state of one task before every start: the
-// third time within an hour the process stops, and stays stopped, until
-// the operator has removed the state.
+// TestCrashLoopGuard damages the state of a task before every start. The third time within an hour the process stops,
+// and it stays stopped until the operator has removed the state.
 func TestCrashLoopGuard(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -53,7 +52,8 @@ func TestCrashLoopGuard(t *testing.T) {
 	assertOut(t, b, batch("a", 60))
 }
 
-// TestHostStopsAreNotCounted: after a host stop a rebuild is what should be.
+// TestHostStopsAreNotCounted protects that a rebuild after a stop of the host, which is normal, does not count for
+// the guard.
 func TestHostStopsAreNotCounted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -73,8 +73,7 @@ func TestHostStopsAreNotCounted(t *testing.T) {
 	}
 }
 
-// stopHost makes the state of a stopped instance look as if its host had
-// stopped under it.
+// stopHost makes the state of a stopped instance look as if its host had stopped while the instance ran.
 func (b *bench) stopHost(cfg processor.Config, boot string) {
 	b.t.Helper()
 	files, err := filepath.Glob(filepath.Join(cfg.StateDir, cfg.AppID, "*", "STATUS"))

@@ -12,9 +12,9 @@ import (
 	"oncebus/processor/app"
 )
 
-// TestRebalanceEndsRecounts: a process counts the keys of all tasks again, which takes
-// long, when another one joins its group. The rebalance ends the recounts of the tasks
-// that move, the others go on, and the process remains a member.
+// TestRebalanceEndsRecounts lets another process join the group while a process counts the keys of all tasks again,
+// which takes long. The rebalance ends the recounts of the tasks that move, the other recounts go on, and the process
+// remains a member.
 func TestRebalanceEndsRecounts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

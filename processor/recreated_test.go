@@ -22,8 +22,8 @@ import (
 	"oncebus/processor/kafkatest/embedded"
 )
 
-// produceAgain writes records with a client of its own: the bench's client keeps the id of
-// a recreated topic.
+// produceAgain writes records with a new client, because the bench's client keeps the id of the topic before it was
+// recreated.
 func (b *bench) produceAgain(records ...*kgo.Record) {
 	b.t.Helper()
 	if err := b.newClient().ProduceSync(b.t.Context(), records...).FirstErr(); err != nil {
@@ -31,8 +31,8 @@ func (b *bench) produceAgain(records ...*kgo.Record) {
 	}
 }
 
-// TestRecreatedOutputIsWrittenTo: a topic that oncebus writes to is deleted and created
-// again while it runs. The clients know the old topic by its id.
+// TestRecreatedOutputIsWrittenTo deletes a topic that oncebus writes to and creates it again while oncebus runs. The
+// clients know the old topic by its id, and have to find the new one.
 func TestRecreatedOutputIsWrittenTo(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"signals.unique", "dead"} {
@@ -64,8 +64,8 @@ func TestRecreatedOutputIsWrittenTo(t *testing.T) {
 	}
 }
 
-// TestRestoreOfARecreatedChangelogStopsTheProcess: no record was produced since, and the
-// new changelog is empty. It must not be read as the state of the task.
+// TestRestoreOfARecreatedChangelogStopsTheProcess recreates a changelog to which no record was produced since, so
+// that it is empty. A restore must not take it for the state of the task.
 func TestRestoreOfARecreatedChangelogStopsTheProcess(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -80,8 +80,8 @@ func TestRestoreOfARecreatedChangelogStopsTheProcess(t *testing.T) {
 	}
 }
 
-// TestIngressWritesToARecreatedTopic: the raw topic of a route with HTTP is recreated. The
-// client opens the app again, and continues.
+// TestIngressWritesToARecreatedTopic recreates the raw topic of a route with HTTP. The ingress client opens the app
+// again, and continues.
 func TestIngressWritesToARecreatedTopic(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, strings.Replace(benchRoutes, "    output:", "    on_missing_key: forward\n    output:", 1))
@@ -100,8 +100,8 @@ func TestIngressWritesToARecreatedTopic(t *testing.T) {
 	})
 }
 
-// TestRecreatedTopicOfStateStopsTheProcess: with another changelog, repartition topic or
-// raw topic, the stored state and the offsets are another topic's.
+// TestRecreatedTopicOfStateStopsTheProcess protects that a recreated changelog, repartition topic or raw topic stops
+// the process: the stored state and the offsets belong to the old topic.
 func TestRecreatedTopicOfStateStopsTheProcess(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ topic, routes string }{
@@ -125,7 +125,7 @@ func TestRecreatedTopicOfStateStopsTheProcess(t *testing.T) {
 	}
 }
 
-// replaceCluster puts another cluster at the address of the bench's one.
+// replaceCluster puts another cluster at the address of the bench's cluster.
 func (b *bench) replaceCluster(id string) {
 	b.t.Helper()
 	_, port, err := net.SplitHostPort(b.cluster.ListenAddrs()[0])
@@ -138,9 +138,9 @@ func (b *bench) replaceCluster(id string) {
 	b.admin = kadm.NewClient(b.client)
 }
 
-// TestReplacedClusterStopsTheProcess: another cluster comes to the address of the one on which the
-// process began, without any of its topics or with all of them. The process must say so and end: it
-// would wait for ever.
+// TestReplacedClusterStopsTheProcess lets another cluster come to the address of the cluster on which the process
+// began, with none of its topics or with all of them. The process must say so and end, because it would otherwise
+// wait for ever.
 func TestReplacedClusterStopsTheProcess(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -178,8 +178,8 @@ func TestReplacedClusterStopsTheProcess(t *testing.T) {
 	}
 }
 
-// TestReplacedClusterStopsTheIngress: the process would refuse requests for ever, or write them to
-// topics of which it does not know whose they are.
+// TestReplacedClusterStopsTheIngress protects that an ingress process ends when another cluster comes. Otherwise it
+// would refuse requests for ever, or write them to topics of an unknown owner.
 func TestReplacedClusterStopsTheIngress(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, benchRoutes)
@@ -198,5 +198,5 @@ func TestReplacedClusterStopsTheIngress(t *testing.T) {
 	if !errors.Is(f.err, kafka.ErrOtherCluster) {
 		t.Errorf("the ingress stopped with %v", f.err)
 	}
-	f.err = nil // it is checked again at the end
+	f.err = nil // the end of the test checks the error again
 }

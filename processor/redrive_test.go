@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// wrongRoutes name a field that no event has. mendedRoutes have another namespace,
-	// because the key rule of the first one is pinned.
+	// wrongRoutes name a field that no event has. mendedRoutes have another namespace, because the key rule of the
+	// first namespace is pinned.
 	wrongRoutes  = benchRoutes + "    max_key_bytes: 64\n"
 	mendedRoutes = `routes:
   - name: signals
@@ -52,7 +52,7 @@ func turnedAway(n int) (records []*kgo.Record) {
 	return records
 }
 
-// deadLetters opens the app's dead letters.
+// deadLetters opens a client for the app's dead letters.
 func (b *bench) deadLetters(cfg processor.Config, dry bool, extra ...kgo.Opt) *deadletter.Client {
 	b.t.Helper()
 	c, err := deadletter.New(b.t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler), !dry, extra...)
@@ -61,7 +61,7 @@ func (b *bench) deadLetters(cfg processor.Config, dry bool, extra ...kgo.Opt) *d
 	return c
 }
 
-// redrive runs one redrive as a process of its own would.
+// redrive runs a redrive as a process of its own would.
 func (b *bench) redrive(cfg processor.Config, change func(*deadletter.RedriveOptions), extra ...kgo.Opt) (*deadletter.Report, error) {
 	b.t.Helper()
 	o := deadletter.RedriveOptions{AttemptsMax: 3}
@@ -69,7 +69,7 @@ func (b *bench) redrive(cfg processor.Config, change func(*deadletter.RedriveOpt
 	return b.deadLetters(cfg, false, extra...).Redrive(b.t.Context(), &o)
 }
 
-// turnAway lets the app turn records away by a wrong rule, and mends the rule.
+// turnAway lets the app turn records away because of a wrong rule, and then puts the mended rule in force.
 func turnAway(t *testing.T, records []*kgo.Record) (*bench, processor.Config) {
 	t.Helper()
 	b, cfg := turnAwayOnly(t, records)
@@ -77,7 +77,7 @@ func turnAway(t *testing.T, records []*kgo.Record) (*bench, processor.Config) {
 	return b, cfg
 }
 
-// turnAwayOnly mends the rule in the file only.
+// turnAwayOnly lets the app turn records away, and mends the rule only in the routes file.
 func turnAwayOnly(t *testing.T, records []*kgo.Record) (*bench, processor.Config) {
 	t.Helper()
 	b := newBench(t, wrongRoutes)
@@ -93,7 +93,8 @@ func turnAwayOnly(t *testing.T, records []*kgo.Record) (*bench, processor.Config
 	return b, cfg
 }
 
-// assertRedriven checks the raw topic: each record again, once, as it was, in its partition and order.
+// assertRedriven checks that the raw topic has each record a second time, exactly once, unchanged, and in its
+// partition and order.
 func (b *bench) assertRedriven(records []*kgo.Record, attempt string) {
 	b.t.Helper()
 	again := map[int32][]string{}
@@ -117,7 +118,7 @@ func (b *bench) assertRedriven(records []*kgo.Record, attempt string) {
 	}
 }
 
-// TestRedriveOfALargeEvent: an event that fits into its topic only compressed is sent back whole.
+// TestRedriveOfALargeEvent protects that an event which fits into its topic only compressed is sent back whole.
 func TestRedriveOfALargeEvent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, wrongRoutes)
@@ -140,9 +141,8 @@ func TestRedriveOfALargeEvent(t *testing.T) {
 	b.assertRedriven(records, "1")
 }
 
-// TestRedriveGoesOnWhereItStopped ends a redrive at each of its transactions: before the
-// commit, and after one whose response was lost. The next one goes on. No dead letter is sent
-// twice, and none is left.
+// TestRedriveGoesOnWhereItStopped ends a redrive at each of its transactions, before the commit and after a commit
+// whose response was lost. The next redrive goes on: no dead letter is sent twice, and none is left.
 func TestRedriveGoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func([]byte) ([]byte, error){
@@ -182,7 +182,7 @@ func TestRedriveGoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-// TestRedriveThatIsAborted ends a redrive before its commit: nothing was sent, and all is open.
+// TestRedriveThatIsAborted ends a redrive before its commit: nothing was sent, and all dead letters are still open.
 func TestRedriveThatIsAborted(t *testing.T) {
 	t.Parallel()
 	records := turnedAway(20)
@@ -210,8 +210,8 @@ func TestRedriveThatIsAborted(t *testing.T) {
 	}
 }
 
-// TestRedriveLooksAtInputsOfRemovedRoutes: the redrive before may have written to the input of a route
-// that was removed since. What it left open there is looked for too, before its id is registered.
+// TestRedriveLooksAtInputsOfRemovedRoutes covers an earlier redrive that wrote to the input of a route which was
+// removed since. The next redrive looks for an open transaction there, too, before it registers the transactional id.
 func TestRedriveLooksAtInputsOfRemovedRoutes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, bothRoutes)
@@ -244,7 +244,7 @@ func TestRedriveLooksAtInputsOfRemovedRoutes(t *testing.T) {
 	}
 }
 
-// TestTwoRedrivesAtATime: the second one fences the first, and each dead letter is sent once.
+// TestTwoRedrivesAtATime protects that a second redrive fences the first, and that each dead letter is sent once.
 func TestTwoRedrivesAtATime(t *testing.T) {
 	t.Parallel()
 	records := turnedAway(40)
@@ -269,8 +269,9 @@ func TestTwoRedrivesAtATime(t *testing.T) {
 	b.drain(i, "signals.raw")
 }
 
-// TestFiltersLeaveTheRestOpen redrives by one filter, then by another over the same partitions,
-// then everything: each dead letter once. Again sends it again, a dropped one only then.
+// TestFiltersLeaveTheRestOpen redrives by one filter, then by another filter over the same partitions, then
+// everything: each dead letter is sent once. The option Again sends it once more, and sends a dropped dead letter
+// only then.
 func TestFiltersLeaveTheRestOpen(t *testing.T) {
 	t.Parallel()
 	records := turnedAway(40)
@@ -317,7 +318,7 @@ func TestFiltersLeaveTheRestOpen(t *testing.T) {
 	b.assertDeletedWhenDone(cfg)
 }
 
-// assertDeletedWhenDone deletes the records of dead letters that are done, which are all.
+// assertDeletedWhenDone deletes the records of dead letters that are done, and expects that these are all.
 func (b *bench) assertDeletedWhenDone(cfg processor.Config) {
 	b.t.Helper()
 	dry, err := b.deadLetters(cfg, true).Drop(b.t.Context(), &deadletter.Selection{}, true, nil)
@@ -332,8 +333,8 @@ func (b *bench) assertDeletedWhenDone(cfg processor.Config) {
 	}
 }
 
-// TestRedriveNeedsTheMendedRoutesInTheApp: before the file is in force, the old rule would turn
-// the records away again.
+// TestRedriveNeedsTheMendedRoutesInTheApp protects that a redrive is refused before the mended routes are in force,
+// because the old rule would turn the records away again.
 func TestRedriveNeedsTheMendedRoutesInTheApp(t *testing.T) {
 	t.Parallel()
 	b, cfg := turnAwayOnly(t, turnedAway(4))
@@ -346,8 +347,8 @@ func TestRedriveNeedsTheMendedRoutesInTheApp(t *testing.T) {
 	}
 }
 
-// TestRedriveLoopEnds: a record that is turned away again each time is sent as often as the
-// bound says, also after its original is deleted. The dead letter counts.
+// TestRedriveLoopEnds protects that a record which is turned away again each time is sent no more often than the
+// limit says, also after its original is deleted, because the dead letter has the count.
 func TestRedriveLoopEnds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, wrongRoutes)
@@ -376,8 +377,8 @@ func TestRedriveLoopEnds(t *testing.T) {
 	}
 }
 
-// TestRedriveOfAnEventByHTTP: an event by HTTP that a task turned away has no raw record. It
-// goes to the topic of its route, where it gets the same key.
+// TestRedriveOfAnEventByHTTP covers an event by HTTP that a task turned away, which has no raw record. The redrive
+// sends it to the topic of its route, where it gets the same key.
 func TestRedriveOfAnEventByHTTP(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, benchRoutes+"    fingerprint: [price]\n")

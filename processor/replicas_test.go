@@ -8,8 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// replicasOf returns the least number of replicas of a topic's partitions, and its
-// min.insync.replicas.
+// replicasOf returns the smallest number of replicas of a topic's partitions, and the topic's min.insync.replicas.
 func (b *bench) replicasOf(topic string) (replicas int, minInsync string) {
 	b.t.Helper()
 	meta, err := b.admin.Metadata(b.t.Context(), topic)
@@ -38,7 +37,7 @@ func (b *bench) replicasOf(topic string) (replicas int, minInsync string) {
 	return replicas, minInsync
 }
 
-// startChecks returns the lines of the log about the checks at the start.
+// startChecks returns the log lines about the checks at the start.
 func (b *bench) startChecks() (lines []string) {
 	for line := range strings.Lines(b.logs.String()) {
 		if strings.Contains(line, `msg="start check"`) {
@@ -48,9 +47,9 @@ func (b *bench) startChecks() (lines []string) {
 	return lines
 }
 
-// TestTopicsAreReplicatedAtTheirCreation: the default settings create every topic with
-// three replicas, two of which must have a record. A cluster with fewer brokers gets what
-// it has, and the log says so.
+// TestTopicsAreReplicatedAtTheirCreation protects that the default settings create every topic with three replicas,
+// two of which must have a record before it is acknowledged. In a cluster with fewer brokers a topic gets as many
+// replicas as there are brokers, and the log says so.
 func TestTopicsAreReplicatedAtTheirCreation(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -77,9 +76,8 @@ func TestTopicsAreReplicatedAtTheirCreation(t *testing.T) {
 	}
 }
 
-// TestStartWarnsOfTopicsThatOneBrokerCanLose: a topic below two replicas in sync is
-// named, with what can be lost. A cluster of one broker gets one line, which is no
-// warning.
+// TestStartWarnsOfTopicsThatOneBrokerCanLose protects that a start names a topic with fewer than two in-sync
+// replicas, and what can be lost. For a cluster of one broker the log has one line, which is no warning.
 func TestStartWarnsOfTopicsThatOneBrokerCanLose(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes, kfake.NumBrokers(3))

@@ -15,10 +15,9 @@ import (
 	"oncebus/processor/restore"
 )
 
-// TestGroupOffsetsThatSomebodyMoved moves the offsets of the dedup group while
-// the app is stopped and input waits: back to the start, past all of it, or
-// away with the group. The checkpoint says where to go on, so nothing is lost
-// and nothing comes twice (fault g2, hazards B7, G7).
+// TestGroupOffsetsThatSomebodyMoved moves the offsets of the dedup group while the app is stopped and input waits:
+// back to the start, past all of the input, or away by deleting the group. The checkpoint says where to go on, so
+// nothing is lost and nothing comes twice (fault g2, hazards B7, G7).
 func TestGroupOffsetsThatSomebodyMoved(t *testing.T) {
 	t.Parallel()
 	for name, move := range map[string]func(b *bench) error{
@@ -55,8 +54,8 @@ func TestGroupOffsetsThatSomebodyMoved(t *testing.T) {
 	}
 }
 
-// moveGroup commits offsets for the dedup group, as an operator would. The
-// broker refuses that while the group has members.
+// moveGroup commits offsets for the dedup group as an operator would. The broker refuses this while the group has
+// members.
 func (b *bench) moveGroup(to func(end int64) int64) error {
 	ends, err := b.admin.ListEndOffsets(b.t.Context(), "app-repartition")
 	if err != nil {
@@ -71,10 +70,9 @@ func (b *bench) moveGroup(to func(end int64) int64) error {
 	return moved.Error()
 }
 
-// TestStoreOutOfStepWithTheChangelog starts on a store whose position the
-// changelog does not have: it reaches beyond the end, as after an unclean
-// election, or lies before the beginning, as in an old copy. The store is
-// quarantined and rebuilt (hazard T3, faults b6, s4).
+// TestStoreOutOfStepWithTheChangelog starts on a store whose position the changelog does not have: the position is
+// beyond the end, as after an unclean election, or before the beginning, as in an old copy. The process quarantines
+// the store and rebuilds it (hazard T3, faults b6, s4).
 func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
 	t.Parallel()
 	for name, part := range map[string]func(b *bench, i *instance){
@@ -111,9 +109,8 @@ func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
 	}
 }
 
-// TestFirstTransactionAbortsAboveTheLogStart aborts the very first transaction
-// of a group whose input does not begin at 0: what the client then goes back
-// to is not an offset anybody committed (hazard A10).
+// TestFirstTransactionAbortsAboveTheLogStart aborts the very first transaction of a group whose input does not begin
+// at 0. The client then goes back to an offset that nobody committed (hazard A10).
 func TestFirstTransactionAbortsAboveTheLogStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -142,7 +139,7 @@ func TestFirstTransactionAbortsAboveTheLogStart(t *testing.T) {
 	assertOnce(t, b.read("signals.unique"), sent)
 }
 
-// ends returns the end of every partition of a topic.
+// ends returns the end offset of every partition of a topic.
 func (b *bench) ends(topic string) kadm.Offsets {
 	b.t.Helper()
 	listed, err := b.admin.ListEndOffsets(b.t.Context(), topic)

@@ -18,8 +18,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TestDamagedStateIsQuarantinedAndRebuilt damages, swaps and deletes local state
-// between two lives, and expects the same verdicts.
+// TestDamagedStateIsQuarantinedAndRebuilt damages, swaps and deletes local state between two lives, and expects the
+// same verdicts as with intact state.
 func TestDamagedStateIsQuarantinedAndRebuilt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -57,7 +57,7 @@ func TestDamagedStateIsQuarantinedAndRebuilt(t *testing.T) {
 	}
 }
 
-// TestCleanRestartReadsNothing restarts on its state and counts the rows read.
+// TestCleanRestartReadsNothing restarts a process on its state, and expects that the restore reads no row.
 func TestCleanRestartReadsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -70,8 +70,8 @@ func TestCleanRestartReadsNothing(t *testing.T) {
 	}
 }
 
-// TestIdleStateReachesTheDisk: the traffic ends before the rows are old enough to be
-// written. A kill during a long silence loses none of them.
+// TestIdleStateReachesTheDisk ends the traffic before the rows are old enough to be written. A kill during the long
+// silence that follows must lose none of them.
 func TestIdleStateReachesTheDisk(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -89,9 +89,8 @@ func TestIdleStateReachesTheDisk(t *testing.T) {
 	}
 }
 
-// TestRestoreWaitsForAnOpenTransaction holds a transaction open on a changelog
-// partition. A restore that stopped at the last stable offset would miss the
-// committed rows behind it (invariant 4, hazard B1).
+// TestRestoreWaitsForAnOpenTransaction holds a transaction open on a changelog partition. A restore that stopped at
+// the last stable offset would miss the committed rows behind it (invariant 4, hazard B1).
 func TestRestoreWaitsForAnOpenTransaction(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -101,7 +100,7 @@ func TestRestoreWaitsForAnOpenTransaction(t *testing.T) {
 	b.produce(first...)
 	b.drain(i, "signals.raw")
 
-	// A stranger's transaction, open below the rows that follow.
+	// A foreign transaction is open below the rows that follow.
 	ctx := context.Background()
 	stranger := b.newClient(kgo.TransactionalID("stranger"), kgo.TransactionTimeout(10*time.Minute))
 	must(t, stranger.BeginTransaction())
@@ -139,9 +138,9 @@ func TestRestoreWaitsForAnOpenTransaction(t *testing.T) {
 	assertOnce(t, b.read("signals.unique"), sent)
 }
 
-// TestRestoreOfManyFetchesSkipsAbortedRows restores a changelog of 8 MiB in which every
-// other transaction is aborted. Each aborted one has the rows of events that no committed
-// one has: were they restored, those events would be lost as duplicates.
+// TestRestoreOfManyFetchesSkipsAbortedRows restores a changelog of 8 MiB in which every other transaction is aborted.
+// Each aborted transaction has the rows of events that no committed transaction has: if a restore took these rows,
+// their events would be lost as duplicates.
 func TestRestoreOfManyFetchesSkipsAbortedRows(t *testing.T) {
 	t.Parallel()
 	const transactions, transactionBytes = 40, 210_000

@@ -15,11 +15,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TestRouterRoutesOnceAfterAnUnknownCommit answers the router's EndTxn with
-// UNKNOWN_SERVER_ERROR after the broker has committed. The client calls that
-// "not committed" and goes on from the offsets it remembers: unless it is
-// replaced, all records of the transaction are routed twice, which the dedup
-// stage hides for keyed events, but not for those without a key (hazard A6).
+// TestRouterRoutesOnceAfterAnUnknownCommit answers the router's EndTxn with UNKNOWN_SERVER_ERROR after the broker has
+// committed. The client calls that "not committed" and goes on from the offsets it remembers. Unless the router
+// replaces the client, it routes all records of the transaction twice; the dedup stage hides this for events with a
+// key, but not for events without one (hazard A6).
 func TestRouterRoutesOnceAfterAnUnknownCommit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -53,11 +52,10 @@ func TestRouterRoutesOnceAfterAnUnknownCommit(t *testing.T) {
 	}
 }
 
-// TestRefusedBeginLosesNothing makes a transaction end so badly that the client
-// cannot begin another one: on brokers without KIP-890's second part that is so
-// after TRANSACTION_ABORTABLE. The records polled for the transaction that could
-// not begin must come again, and the next one must not skip it: found by
-// the simulation.
+// TestRefusedBeginLosesNothing makes a transaction end so badly that the client cannot begin another one, which
+// happens after TRANSACTION_ABORTABLE on brokers without KIP-890's second part. The records polled for the
+// transaction that could not begin must come again, and the next transaction must not skip them. The simulation found
+// this.
 func TestRefusedBeginLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, stage := range []string{processor.StageRoute, processor.StageDedup} {

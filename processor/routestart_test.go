@@ -18,8 +18,8 @@ import (
 	"oncebus/processor/restore"
 )
 
-// heldManifest is a process whose manifest topic takes no record until release is closed. One
-// partition waits for a decision.
+// heldManifest is a process whose manifest topic accepts no record until release is closed, and one partition of
+// which waits for a decision.
 type heldManifest struct {
 	*routeStarts
 
@@ -53,7 +53,7 @@ func (h *heldManifest) refused() *waitingPartition {
 	return &waitingPartition{facts: routeFacts{end: 9}, refusal: app.Refusal{Topic: h.id.Topic, Partition: h.id.Partition, Facts: "facts", Ways: []app.Way{app.FromOffset}}}
 }
 
-// decideDuring decides, and calls meanwhile once the write waits for the manifest topic.
+// decideDuring decides about the partition, and calls meanwhile once the write waits for the manifest topic.
 func (h *heldManifest) decideDuring(t *testing.T, decisions *app.Decisions, meanwhile func()) (some bool) {
 	t.Helper()
 	decided := make(chan bool)
@@ -69,9 +69,9 @@ func (h *heldManifest) decideDuring(t *testing.T, decisions *app.Decisions, mean
 	return <-decided
 }
 
-// TestRebalanceWaitsForNoRefusalRow: the row of a refusal is not listed, and the manifest topic does not
-// take it. The partition moves on meanwhile. Its row, which came late, is removed again: the next owner
-// may have started without a refusal.
+// TestRebalanceWaitsForNoRefusalRow covers the row of a refusal that is not listed yet, because the manifest topic
+// does not accept it, while the partition moves on to another process. The row that was written late must be removed
+// again, because the next owner may have started without a refusal.
 func TestRebalanceWaitsForNoRefusalRow(t *testing.T) {
 	t.Parallel()
 	h := newHeldManifest(t)
@@ -87,8 +87,8 @@ func TestRebalanceWaitsForNoRefusalRow(t *testing.T) {
 	}
 }
 
-// TestDecisionIsOnTheRefusalThatWaits: an operator has decided, and the manifest topic takes the removal
-// of the row late. The decision applies unless the partition was revoked, or refused again, meanwhile.
+// TestDecisionIsOnTheRefusalThatWaits covers an operator's decision while the manifest topic accepts the removal of
+// the row late. The decision applies unless the partition was revoked or refused again meanwhile.
 func TestDecisionIsOnTheRefusalThatWaits(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -116,8 +116,8 @@ func TestDecisionIsOnTheRefusalThatWaits(t *testing.T) {
 	}
 }
 
-// TestWaitingPartitionsOfOthersAreUnassigned: a worker forgets also those inputs that the group took
-// in silence (hazard A8) while they waited for a decision or a leader, or for the worker to go on.
+// TestWaitingPartitionsOfOthersAreUnassigned protects that a worker also forgets inputs that the group took in
+// silence (hazard A8) while the inputs waited for a decision, for a leader, or for the worker to go on.
 func TestWaitingPartitionsOfOthersAreUnassigned(t *testing.T) {
 	t.Parallel()
 	h := newHeldManifest(t)
@@ -141,8 +141,8 @@ func TestWaitingPartitionsOfOthersAreUnassigned(t *testing.T) {
 	}
 }
 
-// TestDecisionWaitsForThePause: a partition gets a leader before the client has paused it. The pause
-// would come after the worker let it go on, and the partition would stay paused.
+// TestDecisionWaitsForThePause covers a partition that gets a leader before the client has paused it. A pause that
+// came after the worker let the partition go on would leave the partition paused.
 func TestDecisionWaitsForThePause(t *testing.T) {
 	t.Parallel()
 	h := newHeldManifest(t)
@@ -158,8 +158,9 @@ func TestDecisionWaitsForThePause(t *testing.T) {
 	}
 }
 
-// TestAssignmentForgetsTheFormerOne: a partition waits for a leader, is lost in silence (hazard A8) and
-// comes back. Where it went on as of the former assignment, another process may have routed more.
+// TestAssignmentForgetsTheFormerOne covers a partition that waits for a leader, is lost in silence (hazard A8) and
+// comes back. If the worker went on from the offset of the former assignment, it would route records that another
+// process may have routed since.
 func TestAssignmentForgetsTheFormerOne(t *testing.T) {
 	t.Parallel()
 	h := newHeldManifest(t)
@@ -179,8 +180,9 @@ func TestAssignmentForgetsTheFormerOne(t *testing.T) {
 	}
 }
 
-// TestPartitionThatMovedOnIsNotDecided: a partition waits for a leader and gets one. While this process
-// decides where it goes on, another one takes it, and may route more: what this one knows is old.
+// TestPartitionThatMovedOnIsNotDecided covers a partition that waits for a leader and gets one. While this process
+// decides where the partition goes on, another process takes it and may route more, so that what this process knows
+// is outdated.
 func TestPartitionThatMovedOnIsNotDecided(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -217,8 +219,8 @@ func TestPartitionThatMovedOnIsNotDecided(t *testing.T) {
 	}
 }
 
-// TestTaskThatArrivesMeanwhileIsKept: the group gives a task to a worker that just looks which of
-// its tasks were taken in silence. Nothing would ever open the task again.
+// TestTaskThatArrivesMeanwhileIsKept covers a task that the group gives to a worker while the worker looks which of
+// its tasks were taken in silence. If the worker dropped the task then, nothing would ever open it again.
 func TestTaskThatArrivesMeanwhileIsKept(t *testing.T) {
 	t.Parallel()
 	lost, stays, arrives := app.TaskID{Topic: "t", Partition: 1}, app.TaskID{Topic: "t", Partition: 2}, app.TaskID{Topic: "t", Partition: 3}
@@ -232,8 +234,8 @@ func TestTaskThatArrivesMeanwhileIsKept(t *testing.T) {
 	}
 }
 
-// TestStoppedPartitionIsNotResumed: a partition with a backlog has lost records and waits for a decision.
-// The pacer, which had it paused, leaves it paused once the tasks are no longer behind.
+// TestStoppedPartitionIsNotResumed covers a partition with a backlog that has lost records and waits for a decision.
+// The pacer, which had paused the partition, leaves it paused once the tasks are no longer behind.
 func TestStoppedPartitionIsNotResumed(t *testing.T) {
 	t.Parallel()
 	h := newHeldManifest(t)

@@ -10,8 +10,8 @@ import (
 	"oncebus/processor/judge"
 )
 
-// TestRevokedPartitionDoesNotWait: a partition that another process has now is neither counted
-// nor shown.
+// TestRevokedPartitionDoesNotWait protects that a partition which another process has now is neither counted nor
+// shown as waiting for a schema.
 func TestRevokedPartitionDoesNotWait(t *testing.T) {
 	client := unusedClient(t)
 	s := &shared{metrics: newMetrics(prometheus.NewRegistry()), board: newBoard()}

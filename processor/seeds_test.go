@@ -34,7 +34,7 @@ func (b *bench) transfers(cfg processor.Config, extra ...kgo.Opt) *transfer.Clie
 	return c
 }
 
-// seedIDs returns lines with n ids that were first seen at a time, in ms.
+// seedIDs returns seed lines with n ids that were first seen at this time, in ms.
 func seedIDs(n int, at int64) string {
 	var lines strings.Builder
 	for i := range n {
@@ -43,7 +43,7 @@ func seedIDs(n int, at int64) string {
 	return lines.String()
 }
 
-// seedLines returns the options of a seed of lines.
+// seedLines returns the options for a seed from lines.
 func seedLines(c *transfer.Client, lines string) *transfer.SeedOptions {
 	return &transfer.SeedOptions{Name: fmt.Sprint("lines-", len(lines)), Open: func() (transfer.Source, func(), error) {
 		route, err := c.RouteOf("signals")
@@ -72,8 +72,8 @@ func opener(file []byte) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(file)), nil }
 }
 
-// TestSeededKeysAreDuplicates: events of seeded keys are duplicates, with other events meanwhile, after a
-// rebuild, and in another app that was seeded from the export of the first.
+// TestSeededKeysAreDuplicates protects that events of seeded keys are duplicates: while other events come meanwhile,
+// after a rebuild, and in another app that was seeded from an export of the first app.
 func TestSeededKeysAreDuplicates(t *testing.T) {
 	t.Parallel()
 	const n = 3000
@@ -137,7 +137,7 @@ func TestSeededKeysAreDuplicates(t *testing.T) {
 	seedsAnother(t, file, exported.Rows, copies)
 }
 
-// seedsAnother seeds an app with other partitions and another hash from a file.
+// seedsAnother seeds an app with other partitions and another hash secret from a file.
 func seedsAnother(t *testing.T, file []byte, rows int64, copies func(*bench)) {
 	t.Helper()
 	b := newBench(t, benchRoutes)
@@ -174,8 +174,8 @@ func seedsAnother(t *testing.T, file []byte, rows int64, copies func(*bench)) {
 	}
 }
 
-// TestVerifyFindsKeysInEachTask: producers choose the partition of a prepartitioned key, so its
-// digest does not say which task has it.
+// TestVerifyFindsKeysInEachTask protects that verify looks for a prepartitioned key in each task: producers choose
+// the partition, so the digest of the key does not say which task has it.
 func TestVerifyFindsKeysInEachTask(t *testing.T) {
 	t.Parallel()
 	const n = 60
@@ -211,7 +211,8 @@ func compare(t *testing.T, c *transfer.Client, file []byte) *transfer.Compared {
 	return compared
 }
 
-// TestVerifyKnowsKeysThatNoRouteHas: a seed leaves out the keys of a namespace that the app has not, and those of a route that was removed.
+// TestVerifyKnowsKeysThatNoRouteHas protects that verify expects no keys that a seed leaves out: those of a namespace
+// that the app does not have, and those of a route that was removed.
 func TestVerifyKnowsKeysThatNoRouteHas(t *testing.T) {
 	t.Parallel()
 	hooks := strings.TrimPrefix(strings.ReplaceAll(benchRoutes, "signals", "hooks"), "routes:\n")
@@ -241,8 +242,8 @@ func TestVerifyKnowsKeysThatNoRouteHas(t *testing.T) {
 	}
 }
 
-// TestVerifyTakesWhatAnAppDidSince: a key that came again after its window, and a claim that went on, are no mistake. A key that came
-// again within its window is one.
+// TestVerifyTakesWhatAnAppDidSince protects that verify accepts a key that came again after its window and a claim
+// that went on. A key that came again within its window is a mistake.
 func TestVerifyTakesWhatAnAppDidSince(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes+strings.TrimPrefix(fmt.Sprintf(claimRoutes, "reject"), "routes:\n"))
@@ -280,8 +281,8 @@ func TestVerifyTakesWhatAnAppDidSince(t *testing.T) {
 	}
 }
 
-// TestExportWhileInputIsDeleted exports an app whose waiting events are deleted between the look
-// for the first one and its reading, as a retention does.
+// TestExportWhileInputIsDeleted exports an app whose waiting events are deleted between the look for the first event
+// and its reading, as a retention does.
 func TestExportWhileInputIsDeleted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -292,7 +293,7 @@ func TestExportWhileInputIsDeleted(t *testing.T) {
 	must(t, err)
 	must(t, i.stop())
 	b.produce(signal("waits", 0, time.Now().UnixMilli()))
-	// The first fetch only asks for the id of the topic.
+	// The first fetch request only asks for the id of the topic.
 	deleted := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: "signals.raw", Err: kerr.OffsetOutOfRange, Count: 2})
 	_, exported := b.export(c)
 	if exported.Rows != 10 || exported.Behind != 1 {
@@ -303,8 +304,8 @@ func TestExportWhileInputIsDeleted(t *testing.T) {
 	}
 }
 
-// TestSeedGoesOnWhereItStopped ends seeds at random places. The next one goes on, and each
-// line is counted once.
+// TestSeedGoesOnWhereItStopped ends seeds at random places. The next seed goes on there, and each line is counted
+// once.
 func TestSeedGoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
 	const n = 20_000
@@ -349,7 +350,8 @@ func TestSeedGoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-// TestSeedWithoutProcesses: it says so at once, and ends after its limit. The next command goes on, with a process.
+// TestSeedWithoutProcesses protects that a seed says at once that no process runs, and ends after its time limit. The
+// next command goes on, with a process.
 func TestSeedWithoutProcesses(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -379,8 +381,8 @@ func TestSeedWithoutProcesses(t *testing.T) {
 	}
 }
 
-// TestSeedOfWrongLinesWritesNothing: the whole file is checked first, and the error names the
-// line.
+// TestSeedOfWrongLinesWritesNothing protects that the command checks the whole file before it writes anything, and
+// that the error names the wrong line.
 func TestSeedOfWrongLinesWritesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -409,8 +411,8 @@ func TestSeedOfWrongLinesWritesNothing(t *testing.T) {
 	}
 }
 
-// TestFilesOfOtherKeysAreRefused: the header says of which rule, mode and namespaces the keys
-// are.
+// TestFilesOfOtherKeysAreRefused protects that the app refuses a file whose header names another rule, mode or
+// namespace for its keys.
 func TestFilesOfOtherKeysAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -438,8 +440,8 @@ func TestFilesOfOtherKeysAreRefused(t *testing.T) {
 	}
 }
 
-// TestExportOfACutChangelogIsRefused: records that are deleted while an export reads are not
-// missing in its file without a word. The export begins again, and finds that rows are lost.
+// TestExportOfACutChangelogIsRefused deletes records while an export reads. Its file must not lack them without a
+// word: the export begins again, and finds that rows are lost.
 func TestExportOfACutChangelogIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -34,9 +34,9 @@ const auditedHooks = `  - name: hooks
     dead_letter: dead
 `
 
-// TestSelfAuditOverChangedRoutes: a range across an added route and a longer window is checked. One
-// across another policy is not, and the next range is. What a removed route emits is no finding,
-// and what it cannot have emitted is one.
+// TestSelfAuditOverChangedRoutes protects which ranges are audited: a range across an added route and a longer window
+// is checked, a range across another policy is not, and the next range is. What a removed route emitted is no
+// finding; what it cannot have emitted is a finding.
 func TestSelfAuditOverChangedRoutes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, auditedRoutes)
@@ -98,8 +98,8 @@ func TestSelfAuditOverChangedRoutes(t *testing.T) {
 	a.finds("K1", place(again))
 }
 
-// TestSelfAuditOverAMove: a range across a move is not checked, and the next one is, with the
-// copies of events from before it.
+// TestSelfAuditOverAMove protects that a range across a move is not checked, and that the next range is checked
+// together with the copies of events from before it.
 func TestSelfAuditOverAMove(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

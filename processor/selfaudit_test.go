@@ -16,7 +16,7 @@ import (
 	"oncebus/processor/selfaudit"
 )
 
-// audits audits an app, each time from where the last audit ended.
+// audits audits an app several times, each time from where the last audit ended.
 type audits struct {
 	b    *bench
 	cfg  processor.Config
@@ -56,7 +56,7 @@ func (a *audits) holds() *selfaudit.Result {
 	return r
 }
 
-// finds fails the test unless the audit has one finding at each of these places.
+// finds fails the test unless the audit has one finding of this invariant at each of these places.
 func (a *audits) finds(invariant string, places ...string) {
 	a.b.t.Helper()
 	var got []string
@@ -148,8 +148,8 @@ func strangeTraffic(round int) (records []*kgo.Record) {
 	return records
 }
 
-// TestSelfAuditHolds: strange and clean histories, range after range, and with erasures and
-// restarts between.
+// TestSelfAuditHolds audits unusual and clean histories, range after range, with erasures and restarts between the
+// ranges.
 func TestSelfAuditHolds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, strangeRoutes)
@@ -182,8 +182,8 @@ func TestSelfAuditHolds(t *testing.T) {
 	}
 }
 
-// TestSelfAuditFindsPlantedViolations: a copy in the output, a dead letter without a cause, and
-// an event that the routing stage skips.
+// TestSelfAuditFindsPlantedViolations plants a copy in the output, a dead letter without a cause, and an event that
+// the routing stage skips. The audit must find each.
 func TestSelfAuditFindsPlantedViolations(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, strangeRoutes)
@@ -230,8 +230,8 @@ func place(rec *kgo.Record) string {
 	return strings.Join([]string{rec.Topic, fmt.Sprint(rec.Partition), fmt.Sprint(rec.Offset)}, "/")
 }
 
-// TestSelfAuditLeavesWhatWaits: events that were routed and that no task has judged are no
-// finding, however long they wait, and the audit after their verdicts counts each once.
+// TestSelfAuditLeavesWhatWaits protects that events which were routed and which no task has judged are no finding,
+// however long they wait, and that the audit after their verdicts counts each once.
 func TestSelfAuditLeavesWhatWaits(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -257,8 +257,9 @@ func TestSelfAuditLeavesWhatWaits(t *testing.T) {
 	}
 }
 
-// TestSelfAuditBeginsWhereRecordsWereDeleted: it audits nothing, and from there on everything.
-// What is deleted before it was audited is an error.
+// TestSelfAuditBeginsWhereRecordsWereDeleted covers a first audit of an app whose records were deleted: it audits
+// nothing before the deletion and everything from there on. Records that are deleted later, before they were audited,
+// are an error.
 func TestSelfAuditBeginsWhereRecordsWereDeleted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -294,7 +295,7 @@ func TestSelfAuditBeginsWhereRecordsWereDeleted(t *testing.T) {
 	}
 }
 
-// deleteBelow deletes the records of a partition below an offset; -1 for all.
+// deleteBelow deletes the records of a partition below an offset; -1 means all records.
 func (b *bench) deleteBelow(topic string, partition int32, offset int64) {
 	b.t.Helper()
 	offsets := kadm.Offsets{}
@@ -303,8 +304,8 @@ func (b *bench) deleteBelow(topic string, partition int32, offset int64) {
 	must(b.t, err)
 }
 
-// oneOutputRoutes are two routes with one output, whose events have another time, and a third one with the namespace of the
-// first and its keys.
+// oneOutputRoutes are two routes with one output whose events have different times, and a third route with the
+// namespace of the first and its keys.
 const oneOutputRoutes = `routes:
   - name: timed
     namespace: ids
@@ -329,7 +330,8 @@ const oneOutputRoutes = `routes:
     dead_letter: dead
 `
 
-// TestSelfAuditOfRoutesWithOneOutput: a record of it may be of each of them, by the key and the time that its rule reads.
+// TestSelfAuditOfRoutesWithOneOutput protects the audit of an output that several routes share: a record may belong
+// to each of them, by the key and the time that the route's rule reads.
 func TestSelfAuditOfRoutesWithOneOutput(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, oneOutputRoutes)
@@ -358,8 +360,8 @@ func TestSelfAuditOfRoutesWithOneOutput(t *testing.T) {
 	a.finds("K1", place(copied))
 }
 
-// TestSelfAuditOfAKeyThatComesLate: the first event of an order comes again after a later one of its key, whose row has no link
-// to earlier windows.
+// TestSelfAuditOfAKeyThatComesLate sends the first event of an order again after a later event of its key, whose row
+// has no link to earlier windows.
 func TestSelfAuditOfAKeyThatComesLate(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"dead_letter", "forward", "drop"} {
@@ -378,7 +380,7 @@ func TestSelfAuditOfAKeyThatComesLate(t *testing.T) {
 		case "forward":
 			want.DeadLetters, want.Forwarded = 0, 1
 		case "drop":
-			want.DeadLetters, want.Duplicates = 0, 1 // no topic says which of both dropped it
+			want.DeadLetters, want.Duplicates = 0, 1 // no topic says which route dropped the event
 		}
 		if r != want {
 			t.Errorf("on_late %s: %+v, want %+v", policy, r, want)

@@ -14,9 +14,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TestSenderSeries: the ten senders with most duplicates in all tasks of the process have a
-// series, and the others have one together. A sender cannot take the name of
-// the series for others.
+// TestSenderSeries protects that the ten senders with the most duplicates in all tasks of the process each have a
+// series, and that all others share one. A sender cannot take the name of the shared series.
 func TestSenderSeries(t *testing.T) {
 	board := newBoard()
 	reg := prometheus.NewPedanticRegistry()
@@ -41,7 +40,8 @@ func TestSenderSeries(t *testing.T) {
 	for _, m := range families[0].GetMetric() {
 		got[labelOf(m, "sender")] = m.GetGauge().GetValue()
 	}
-	// Of the senders with 97 duplicates `\\=none` comes first, then 3. The last four have no series.
+	// Of the two senders with 97 duplicates `\\=none` comes first, then 3. The last four senders have no series of
+	// their own.
 	want := map[string]float64{"x": 196, "none": 100, `\=other`: 99, "1": 99, "2": 98, `\=none`: 98, `\\=none`: 97, "3": 97, "4": 96, "5": 95, "other": 94 + 93 + 92}
 	if !maps.Equal(got, want) {
 		t.Errorf("the series are %v, want %v", got, want)
@@ -64,7 +64,7 @@ func labelOf(m *dto.Metric, name string) string {
 	return ""
 }
 
-// TestSenderSeriesAreBounded: a client that makes up senders adds no series.
+// TestSenderSeriesAreBounded protects that a client which makes up senders adds no series.
 func TestSenderSeriesAreBounded(t *testing.T) {
 	board := newBoard()
 	s := sketch.New(128)

@@ -36,8 +36,8 @@ func withSender(routes, sender string) string {
 	return strings.Replace(routes, "    output:", "    sender: "+sender+"\n    output:", 1)
 }
 
-// TestProducerIDIsTheSender: the router's records have its own producer id, so that of the raw
-// record travels to the task. A prepartitioned one is read there.
+// TestProducerIDIsTheSender protects that the producer id of the raw record travels to the task, because the router's
+// records have the router's own producer id. The task reads the producer id of a prepartitioned record itself.
 func TestProducerIDIsTheSender(t *testing.T) {
 	t.Parallel()
 	bothWays(t, withSender(benchRoutes, "producer_id"), func(t *testing.T, routes string) {
@@ -61,8 +61,8 @@ func TestProducerIDIsTheSender(t *testing.T) {
 	})
 }
 
-// TestSourceOfARequestIsTheSender: the client's address travels from the ingress to the task,
-// which also counts what came by Kafka.
+// TestSourceOfARequestIsTheSender protects that the client's address travels from the ingress to the task, which also
+// counts the events that came by Kafka.
 func TestSourceOfARequestIsTheSender(t *testing.T) {
 	t.Parallel()
 	routes := withSender(benchRoutes, "producer_id")

@@ -18,7 +18,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// conn is a connection of a command.
+// conn returns the connection of a command.
 func (b *bench) conn() app.Conn {
 	return app.Conn{Client: b.client, Admin: b.admin, Log: slog.New(slog.NewTextHandler(b.logs, nil)), Options: append([]kgo.Opt{kgo.SeedBrokers(b.cluster.ListenAddrs()...)}, b.clientOpts...), MaxDecompressedBatchBytes: app.DecompressedBatchBytesDefault}
 }
@@ -41,7 +41,7 @@ func (b *bench) apply(routes string, forget ...string) *app.Applied {
 	return applied
 }
 
-// taken waits until all workers of an instance run a set.
+// taken waits until all workers of these instances run a route set.
 func (b *bench) taken(set int64, instances ...*instance) {
 	b.t.Helper()
 	for _, i := range instances {
@@ -52,7 +52,7 @@ func (b *bench) taken(set int64, instances ...*instance) {
 	}
 }
 
-// beginAtLevel1 makes the app one that a build without route sets began.
+// beginAtLevel1 makes the app look as if a build without route sets had begun it.
 func (b *bench) beginAtLevel1() {
 	b.t.Helper()
 	b.createTopic("app-manifest", 1, "cleanup.policy", "compact", "message.timestamp.type", "LogAppendTime")
@@ -70,7 +70,7 @@ func (b *bench) beginAtLevel1() {
 	b.produce(&kgo.Record{Topic: "app-manifest", Key: []byte(app.ManifestKey), Value: value})
 }
 
-// TestNewAppBeginsWithSetOne: the routes file of the first start is set 1, and the tasks'
+// TestNewAppBeginsWithSetOne protects that the routes file of the first start is route set 1, and that the tasks'
 // checkpoints name it.
 func TestNewAppBeginsWithSetOne(t *testing.T) {
 	t.Parallel()
@@ -90,8 +90,8 @@ func TestNewAppBeginsWithSetOne(t *testing.T) {
 	}
 }
 
-// TestAppOfAnEarlierBuildStaysAtLevel1: its manifest and its checkpoints are as before, so that
-// the earlier build can go on.
+// TestAppOfAnEarlierBuildStaysAtLevel1 protects that the manifest and the checkpoints of an app from an earlier build
+// stay as they are, so that the earlier build can go on.
 func TestAppOfAnEarlierBuildStaysAtLevel1(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -115,7 +115,7 @@ func TestAppOfAnEarlierBuildStaysAtLevel1(t *testing.T) {
 	}
 }
 
-// TestProcessesFollowARouteThatIsAdded: both processes take it without a restart. Copies of
+// TestProcessesFollowARouteThatIsAdded protects that both processes take an added route without a restart. Copies of
 // events from before are duplicates.
 func TestProcessesFollowARouteThatIsAdded(t *testing.T) {
 	t.Parallel()
@@ -145,8 +145,8 @@ func TestProcessesFollowARouteThatIsAdded(t *testing.T) {
 	}
 }
 
-// TestRemovedRouteIsWorkedOff: records that are routed already go by the text that was
-// removed, also those that come after the change. The route comes back with its keys.
+// TestRemovedRouteIsWorkedOff protects that records which are already routed are judged by the text of the removed
+// route, also records that come after the change. When the route comes back, it has its keys.
 func TestRemovedRouteIsWorkedOff(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, bothRoutes)
@@ -174,8 +174,8 @@ func TestRemovedRouteIsWorkedOff(t *testing.T) {
 	}
 }
 
-// TestSetIsOneTransactionWithTheManifest: a command that is killed leaves all of a set, with its new
-// namespaces and topics, or nothing.
+// TestSetIsOneTransactionWithTheManifest protects that a command which is killed leaves either all of a route set,
+// with its new namespaces and topics, or nothing of it.
 func TestSetIsOneTransactionWithTheManifest(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -199,7 +199,8 @@ func TestSetIsOneTransactionWithTheManifest(t *testing.T) {
 	}
 }
 
-// TestStartWithAFileOfAnOlderSetIsBehind: the process runs with the set in force.
+// TestStartWithAFileOfAnOlderSetIsBehind protects that a process which starts with an older routes file runs with the
+// set in force.
 func TestStartWithAFileOfAnOlderSetIsBehind(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -224,8 +225,8 @@ func TestStartWithAFileOfAnOlderSetIsBehind(t *testing.T) {
 	}
 }
 
-// TestStartAppliesWhatIsHarmless: a new file that adds a route becomes the next set, and a
-// running process with the old file takes it.
+// TestStartAppliesWhatIsHarmless protects that a new file which adds a route becomes the next set at a start, and
+// that a running process with the old file takes this set.
 func TestStartAppliesWhatIsHarmless(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -247,7 +248,8 @@ func TestStartAppliesWhatIsHarmless(t *testing.T) {
 	}
 }
 
-// TestStartRefusesWhatAnOperatorHasToSay: the error has the plan and the command.
+// TestStartRefusesWhatAnOperatorHasToSay protects that a start refuses a change that needs an operator, with an error
+// that has the plan and the command.
 func TestStartRefusesWhatAnOperatorHasToSay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ routes, command, change string }{
@@ -270,9 +272,10 @@ func TestStartRefusesWhatAnOperatorHasToSay(t *testing.T) {
 	}
 }
 
-// TestAppendedKeySourceKeepsTheKeys: an operator puts it in force, in all processes. Events with the keys of the older
-// rule are duplicates, and those that had none are judged by the new source, also by a redrive. The way back is refused, as the keys of
-// the new source would be lost, and so is a start, which asks no operator.
+// TestAppendedKeySourceKeepsTheKeys lets an operator put an appended key source in force, in all processes. Events
+// with keys of the older rule are duplicates, and the new source judges events that had no key, also those of a
+// redrive. The way back is refused, because the keys of the new source would be lost. A start also refuses it,
+// because it cannot ask an operator.
 func TestAppendedKeySourceKeepsTheKeys(t *testing.T) {
 	t.Parallel()
 	longer := strings.Replace(benchRoutes, "- field: id", "- field: id\n      - field: number", 1)
@@ -310,12 +313,12 @@ func TestAppendedKeySourceKeepsTheKeys(t *testing.T) {
 	if err != nil || back.Written || back.Worst() != routesets.Refused {
 		t.Errorf("the way back: %+v, %v", back, err)
 	}
-	// A process with the file of before runs with the set in force, so its file is not broken.
+	// A process with the earlier file runs with the set in force, so the diagnosis does not call its file broken.
 	assertFinding(t, b.diagnose(b.config("one"), 0), app.Note, "routes", "the routes file is route set 1")
 }
 
-// TestTwoFilesAtOnce: two processes start with two files, each of which adds a route. One
-// transaction wins. The other process sees its set, and decides again.
+// TestTwoFilesAtOnce starts two processes with two files that each add a route. One transaction wins. The other
+// process sees the winner's set, and decides again.
 func TestTwoFilesAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -364,8 +367,8 @@ func (b *bench) rowKeys(prefix string) (keys []string) {
 	return keys
 }
 
-// TestTaskOfANewerSetWaits: a process that has not read the newest set gets a task whose
-// checkpoint names it. The task waits, writes nothing, and goes on when its process follows.
+// TestTaskOfANewerSetWaits covers a process that has not read the newest set and gets a task whose checkpoint names
+// it. The task waits, writes nothing, and goes on when its process has read the set.
 func TestTaskOfANewerSetWaits(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -402,8 +405,8 @@ func TestTaskOfANewerSetWaits(t *testing.T) {
 	}
 }
 
-// TestLastRoutedRouteIsRemoved: the routing stage ends, and the repartition topic stays
-// assigned. Then a routed route comes, and the stage begins again.
+// TestLastRoutedRouteIsRemoved protects that the routing stage ends with the last routed route while the repartition
+// topic stays assigned, and that the stage begins again when a routed route comes.
 func TestLastRoutedRouteIsRemoved(t *testing.T) {
 	t.Parallel()
 	keyed := strings.NewReplacer("signals", "alerts", "topics: [signals.raw]\n", "topics: [alerts.raw]\n    prepartitioned: true\n").Replace(benchRoutes)
@@ -426,8 +429,8 @@ func TestLastRoutedRouteIsRemoved(t *testing.T) {
 	}
 }
 
-// TestCountsOfARemovedRouteAreCarriedOn: its keys are still counted, and it comes back with
-// them.
+// TestCountsOfARemovedRouteAreCarriedOn protects that the keys of a removed route are still counted, and that the
+// route comes back with them.
 func TestCountsOfARemovedRouteAreCarriedOn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, bothRoutes)
@@ -450,7 +453,7 @@ func TestCountsOfARemovedRouteAreCarriedOn(t *testing.T) {
 	b.wait("the keys of the route", func() bool { return count() == 8 })
 }
 
-// living starts a process that has processed records.
+// living starts a process and lets it process records.
 func (b *bench) living(cfg processor.Config, records ...*kgo.Record) *instance {
 	b.t.Helper()
 	i := b.ready(b.start(cfg))

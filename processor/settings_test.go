@@ -13,8 +13,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// refuseTopics makes the brokers refuse to create the topics for which refuse returns a
-// message. "-" is a refusal without a message.
+// refuseTopics makes the brokers refuse to create the topics for which refuse returns a message. The message "-"
+// stands for a refusal without a message.
 func (b *bench) refuseTopics(code *kerr.Error, refuse func(topic string, configs map[string]string) string) {
 	b.cluster.Intercept(func(req kmsg.Request) (kmsg.Response, error, bool) {
 		create := req.(*kmsg.CreateTopicsRequest)
@@ -37,9 +37,9 @@ func (b *bench) refuseTopics(code *kerr.Error, refuse func(topic string, configs
 	}, kmsg.CreateTopics)
 }
 
-// TestTopicSettingsThatABrokerRefuses starts on brokers that refuse settings of new
-// topics: one that they do not know, and a max.message.bytes above the limit of a hosted
-// Kafka. Topics get the settings that the brokers accept.
+// TestTopicSettingsThatABrokerRefuses starts on brokers that refuse settings of new topics: a setting that they do
+// not know, and a max.message.bytes above the limit of a hosted Kafka. The topics then get the settings that the
+// brokers accept.
 func TestTopicSettingsThatABrokerRefuses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -84,7 +84,7 @@ func TestTopicSettingsThatABrokerRefuses(t *testing.T) {
 	}
 }
 
-// refuseAbove refuses a max.message.bytes above limit. format gets the value and the limit.
+// refuseAbove refuses a max.message.bytes above limit. The format of the message gets the value and the limit.
 func refuseAbove(limit int, format string) func(string, map[string]string) string {
 	return func(_ string, configs map[string]string) string {
 		value, err := strconv.Atoi(configs["max.message.bytes"])
@@ -98,7 +98,7 @@ func refuseAbove(limit int, format string) func(string, map[string]string) strin
 	}
 }
 
-// setting returns a topic's setting, or the broker's default.
+// setting returns the value of a topic's setting, or the broker's default.
 func (b *bench) setting(topic, name string) string {
 	b.t.Helper()
 	described, err := b.admin.DescribeTopicConfigs(b.t.Context(), topic)
@@ -117,8 +117,8 @@ func (b *bench) setting(topic, name string) string {
 	return ""
 }
 
-// TestRefusedTopicNamesTheWayOut: brokers refuse a setting without which the state would be
-// wrong. The start ends with the topic, the brokers' message and a command.
+// TestRefusedTopicNamesTheWayOut covers brokers that refuse a setting without which the state would be wrong. The
+// start ends with the topic, the brokers' message and a command.
 func TestRefusedTopicNamesTheWayOut(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -14,10 +14,10 @@ import (
 	"oncebus/processor/app"
 )
 
-// shadowRoutes tries out the field number as the key.
+// shadowRoutes has a shadow that tries out the field number as the key.
 const shadowRoutes = benchRoutes + "    shadow: {name: by-number, sample: 100%, key: [{field: number}]}\n"
 
-// numbered returns an event with both keys; without a number if it is negative.
+// numbered returns an event with both keys. A negative number stands for an event without a number.
 func numbered(id, number int, partition int32, at int64) *kgo.Record {
 	value := fmt.Sprintf(`{"id":"i%d","number":"n%d"}`, id, number)
 	if number < 0 {
@@ -26,9 +26,8 @@ func numbered(id, number int, partition int32, at int64) *kgo.Record {
 	return &kgo.Record{Topic: "signals.raw", Partition: partition, Key: fmt.Appendf(nil, "k-%d-%d", id, number), Value: []byte(value), Timestamp: time.UnixMilli(at)}
 }
 
-// shadowTraffic are events with several ids to a number, and copies of them in any partition.
-// After the first third there are also copies of ids from it with a number of their own, and
-// events without a number.
+// shadowTraffic are events with several ids for each number, and copies of them in any partition. After the first
+// third there are also copies of earlier ids with a number of their own, and events without a number.
 func shadowTraffic(seed uint64, n int, at int64) (records []*kgo.Record) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	var known []int
@@ -48,8 +47,8 @@ func shadowTraffic(seed uint64, n int, at int64) (records []*kgo.Record) {
 	return records
 }
 
-// foldOf returns what a shadow counts of emitted events and copies that are all within one
-// window. The order of the events of different ids changes nothing.
+// foldOf returns what a shadow has to count for emitted events and copies that are all within one window. The order
+// of events with different ids changes nothing.
 func foldOf(emitted, copies []*kgo.Record) map[string]uint64 {
 	counts := map[string]uint64{"both_emit": 0, "both_drop": 0, "would_drop": 0, "would_emit": 0, "no_key": 0}
 	known := map[string]bool{}
@@ -87,8 +86,8 @@ func looked(s *app.ShadowState) (n uint64) {
 	return n
 }
 
-// TestShadowCountsAsAFold: counts of random traffic are those of a plain fold, across a restart
-// with and without local state. What is emitted is what it is without a shadow.
+// TestShadowCountsAsAFold protects that a shadow's counts of random traffic equal those of a plain fold, across a
+// restart with and without local state. The output is the same as without a shadow.
 func TestShadowCountsAsAFold(t *testing.T) {
 	t.Parallel()
 	const n = 3000
@@ -120,7 +119,7 @@ func TestShadowCountsAsAFold(t *testing.T) {
 		}
 		ids[id], emitted[string(r.Value)] = true, true
 	}
-	// A value may come several times: one of them was emitted, the others are copies.
+	// A value may come several times: one of these events was emitted, and the others are copies.
 	seen := map[string]bool{}
 	var firsts, copies []*kgo.Record
 	for _, r := range records {

@@ -15,8 +15,8 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// commandMax is how long a command of the operator may take under faults. Whether it did what it should
-// stands in the manifest topic.
+// commandMax is how long a command of the operator may take under faults. The manifest topic says whether the command
+// has taken effect.
 const commandMax = 30 * time.Second
 
 // command runs a command of the operator, whose outcome may stay unknown.
@@ -46,8 +46,8 @@ func (s *sim) finalize() string {
 	return "level raised"
 }
 
-// changeRoutes puts another file in force: with another window or grace of a route, and sometimes a
-// route that comes or goes.
+// changeRoutes puts another routes file in force: with another window or grace of a route, and sometimes with a route
+// that comes or goes.
 func (s *sim) changeRoutes() string {
 	next := *s.set
 	next.routes = slices.Clone(s.set.inForce)
@@ -85,8 +85,8 @@ const extraRoute = `  - name: extra
     dead_letter: dead
 `
 
-// sleepy reports whether the next life does not look for new route sets by itself. It reads of one once
-// it meets a task that has gone over to it.
+// sleepy reports whether the next life does not look for new route sets by itself. Such a life reads of a new set
+// only once it meets a task that has gone over to that set.
 func (s *sim) sleepy() bool { return s.set.changes && (s.seed+uint64(len(s.lives)))%3 == 0 }
 
 // routeSets returns the windows of all route sets that were in force, from the manifest topic.

@@ -13,7 +13,7 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// sources returns those of the app, as one of the lives that ran at level 2 knows them.
+// sources returns the sources of the app, as a life that ran at level 2 knows them.
 func (s *sim) sources() map[uint8][]uint16 {
 	all := map[uint8][]uint16{}
 	for _, life := range s.lives {
@@ -38,7 +38,7 @@ func (s *sim) goesOn() map[uint8]bool {
 	return all
 }
 
-// check has the oracle judge the history.
+// check lets the oracle judge the history.
 func (s *sim) check(h *oracle.History) {
 	if s.set.claims != nil {
 		s.checkClaims(h)
@@ -94,7 +94,7 @@ func (s *sim) check(h *oracle.History) {
 	s.keep("history.json", history)
 }
 
-// judged counts what the oracle judged.
+// judged adds the oracle's judgements to the counts of the report.
 func (s *sim) judged(r *oracle.Report) {
 	s.seen = map[string]int{"requests": r.Requests, "responses with a verdict": r.Answers, "bypassed without a look-up": r.Bypassed}
 	maps.Copy(s.seen, r.Outputs)
@@ -103,7 +103,7 @@ func (s *sim) judged(r *oracle.Report) {
 	}
 }
 
-// report writes the result for the process that started this one.
+// report writes the result of the seed for the process that started this process.
 func (s *sim) report() {
 	r := simReport{Faults: s.faults, Hours: time.Since(s.began).Hours(), Records: len(s.traffic.sent) + s.traffic.claimed.n, Violations: s.violations, Seen: s.seen}
 	s.t.Logf("seed %d: %s", s.seed, r.text())

@@ -17,10 +17,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// claimsShare is one seed in so many that has claims in place of plain routes.
+// claimsShare says which share of seeds has claims instead of plain routes: one in claimsShare.
 const claimsShare = 3
 
-// drawClaims draws the one route of a seed with claims.
+// drawClaims draws the only route of a seed with claims.
 func drawClaims(r *rand.Rand) *oracle.Claims {
 	c := &oracle.Claims{
 		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Output: "ops.run", Replies: "ops.replies", Answers: "ops.answers", Dead: "dead",
@@ -68,8 +68,8 @@ func claimsFile(c *oracle.Claims, failOpen bool) string {
 // simExecutors is the consumer group of the executors.
 const simExecutors = "executors"
 
-// claimTraffic are senders, and executors that answer what they see in the
-// output, some of them badly. Every record has a key of its own.
+// claimTraffic are senders, and executors that answer the events in the output, some of them wrongly. Every record
+// has a record key of its own.
 type claimTraffic struct {
 	n     int // records made
 	read  int // records of the output that executors have taken
@@ -78,7 +78,7 @@ type claimTraffic struct {
 	next  map[int32]int64 // offsets that their group commits, by partition
 }
 
-// claimRecords makes what a burst sends.
+// claimRecords makes the records of a burst.
 func (g *rawTraffic) claimRecords() []*kgo.Record {
 	r, c := g.rng, &g.claimed
 	var records []*kgo.Record
@@ -111,7 +111,7 @@ func (g *rawTraffic) claimRecords() []*kgo.Record {
 			}
 		}
 		switch r.IntN(12) {
-		case 0: // dies
+		case 0: // the executor dies
 		case 1:
 			records = append(records, g.outcome(event, "failed"))
 		case 10, 11:
@@ -135,7 +135,7 @@ func (g *rawTraffic) claimRecords() []*kgo.Record {
 	return records
 }
 
-// take returns what the executors read now. Now and then they are away for some leases.
+// take returns the events that the executors read now. At times the executors are away for some leases.
 func (g *rawTraffic) take() []oracle.Record {
 	c, r := &g.claimed, g.rng
 	if r.IntN(60) == 0 {
@@ -155,8 +155,7 @@ func (g *rawTraffic) take() []oracle.Record {
 	return fresh
 }
 
-// commitTaken commits the offsets of what the executors have taken, or leaves it to a later
-// burst.
+// commitTaken commits the offsets of the events that the executors have taken, or leaves the commit to a later burst.
 func (g *rawTraffic) commitTaken() {
 	if !g.claims.Group || g.rng.IntN(3) == 0 || time.Now().Before(g.claimed.away) {
 		return
@@ -168,7 +167,7 @@ func (g *rawTraffic) commitTaken() {
 	g.commit(offsets)
 }
 
-// commitEnds commits all that was dispatched: else leases could run, and progress records be
+// commitEnds commits the offsets of all dispatched events. Otherwise leases could run, and progress records be
 // written, for ever.
 func (g *rawTraffic) commitEnds() {
 	if g.claims == nil || !g.claims.Group {
@@ -180,15 +179,14 @@ func (g *rawTraffic) commitEnds() {
 	}
 }
 
-// commit commits offsets of the executors' group. If a fault prevents it, the next call
-// does it.
+// commit commits offsets of the executors' group. If a fault prevents the commit, the next call makes it.
 func (g *rawTraffic) commit(offsets kadm.Offsets) {
 	if len(offsets) > 0 {
 		_ = kadm.NewClient(g.client).CommitAllOffsets(context.Background(), simExecutors, offsets)
 	}
 }
 
-// question is a start or a renewal of an event's attempt.
+// question makes a start or a renewal of an event's attempt.
 func (g *rawTraffic) question(event oracle.Record, kind, id string) *kgo.Record {
 	record := g.outcome(event, kind)
 	record.Value = nil
@@ -210,9 +208,8 @@ func (g *rawTraffic) outcome(event oracle.Record, kind string) *kgo.Record {
 	return record
 }
 
-// checkClaims has the oracle judge what was seen of a seed with claims. An
-// outcome that says nothing was dead-lettered by the router; it is not among the
-// fold's.
+// checkClaims lets the oracle judge the observations of a seed with claims. The router dead-lettered an outcome that
+// says nothing, so the fold has no such outcome.
 func (s *sim) checkClaims(h *oracle.History) {
 	for topic, records := range h.Live {
 		if topic != s.set.claims.Dead {

@@ -16,12 +16,12 @@ import (
 	"oncebus/processor/kafkatest/embedded"
 )
 
-// daySeeds is from how many seeds on TestSimDayWithoutTraffic runs: a day of virtual time takes a minute.
-// Of the parts of make verify the first one has it.
+// daySeeds is the number of seeds from which on TestSimDayWithoutTraffic runs, because a day of virtual time takes a
+// minute. Of the parts of make verify, the first one has so many.
 const daySeeds = 11
 
-// dayRoutes are a route whose time is that of the broker, and one whose time is a field. Rows are
-// gone at the latest two windows and a grace after their events.
+// dayRoutes are a route whose event time is the broker's, and a route whose event time is a field. Rows are dropped
+// at the latest two windows and a grace after their events.
 const dayRoutes = `routes:
   - name: signals
     topics: [signals.raw]
@@ -40,9 +40,10 @@ const dayRoutes = `routes:
     dead_letter: dead
 `
 
-// TestSimDayWithoutTraffic: the last event of a topic, and a day later by the clock of the broker its
-// key is gone, though no event came, and is unique again. Until then its age grows. Where time is a field it stands meanwhile,
-// so that none of a batch with the times of the day before is late.
+// TestSimDayWithoutTraffic protects that the key of a topic's last event is dropped a day later by the broker's
+// clock, although no further event came, and that the event is then unique again. Until then the age of the key
+// grows. Where event time is a field it stands still meanwhile, so that no event of a batch with the times of the day
+// before is late.
 func TestSimDayWithoutTraffic(t *testing.T) {
 	if simNumber(t, "ONCEBUS_SIM_SEEDS", daySeeds) < daySeeds || simNumber(t, "ONCEBUS_SIM_FIRST", 1) > 1 || simNumber(t, "ONCEBUS_SIM_SEED", 0) > 0 {
 		t.Skipf("a day of virtual time takes a minute: make sim SEEDS=%d runs it", daySeeds)
@@ -116,8 +117,8 @@ func newDayBench(t *testing.T, routes string) (*bench, *simNet) {
 	return b, own
 }
 
-// startDay starts a process that does without a word what may be left for a minute, so that a day of
-// virtual time takes seconds.
+// startDay starts a process that omits everything that may be left undone for a minute, so that a day of virtual time
+// takes seconds.
 func (b *bench) startDay(own *simNet) *instance {
 	b.t.Helper()
 	cfg := b.config("one")

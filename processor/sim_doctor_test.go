@@ -14,8 +14,8 @@ import (
 	"oncebus/processor/restore"
 )
 
-// diagnosed lets 'oncebus doctor' judge what a seed has left, after random routes and faults: it calls nothing broken.
-// Seeds with fail_open are left out so far.
+// diagnosed lets 'oncebus doctor' judge what a seed has left after random routes and faults, and expects that it
+// calls nothing broken. Seeds with fail_open are left out so far.
 func (s *sim) diagnosed() {
 	if s.violations > 0 || s.set.failOpen || s.t.Failed() {
 		return

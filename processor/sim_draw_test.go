@@ -15,10 +15,10 @@ import (
 	"oncebus/state"
 )
 
-// simLength is how long a seed runs by default.
+// simLength is the virtual time for which a seed runs by default.
 const simLength = 8 * time.Minute
 
-// simSettings is what a seed draws before it starts.
+// simSettings are the settings that a seed draws before it starts.
 type simSettings struct {
 	brokers, slots int
 	partitions     int32 // of the repartition topic
@@ -55,9 +55,9 @@ func drawSettings(r *rand.Rand) *simSettings {
 		hot:     pick(r, 0, 0.3, 0.5), hotKeys: pick(r, 1, 1, 30), rate: pick(r, 5, 20, 40),
 	}
 	if r.IntN(5) == 0 {
-		// Brokers without KIP-890's second part: partitions and offsets are
-		// announced to the transaction by requests of their own. They take a late
-		// request of an old transaction for one of the next (C2).
+		// These are brokers without KIP-890's second part: the client announces partitions and offsets to the
+		// transaction by requests of their own. These brokers take a late request of an old transaction for a request
+		// of the next one (C2).
 		s.versions = kversion.V3_6_0()
 	}
 	for range s.slots {
@@ -75,7 +75,7 @@ func drawSettings(r *rand.Rand) *simSettings {
 		drawRoute(r, oracle.Route{Name: "orders", Output: "orders.unique"}),
 	}
 	s.inputs = []string{"signals.raw", "orders.raw"}
-	// Drawn last, so that the other seeds are what they were before.
+	// Claims are drawn last, so that all other seeds are what they were before claims existed.
 	if r.IntN(claimsShare) == 0 {
 		s.claims, s.routes, s.inputs = drawClaims(r), nil, []string{"ops.raw", "ops.outcomes"}
 		s.failOpen = r.IntN(edgesShare) == 0
@@ -95,14 +95,13 @@ func drawSettings(r *rand.Rand) *simSettings {
 		s.routes[n].Headers = pick(r, oracle.Headers{}, oracle.Headers{Key: true}, oracle.Headers{Route: true, Verdict: true}, oracle.Headers{Route: true, Key: true, Verdict: true})
 	}
 	s.level1 = r.IntN(2) == 0
-	// The oracle does not know how many keys count towards a limit after a change.
+	// Seeds with limits are left out: the oracle does not know how many keys count towards a limit after a change.
 	s.changes = r.IntN(3) > 0 && !s.failOpen
 	s.inForce = s.routes
 	return s
 }
 
-// edgesShare is one plain seed in so many whose routes have limits, and of which one fails
-// open.
+// edgesShare says which share of plain seeds has routes with limits and one route that fails open: one in edgesShare.
 const edgesShare = 3
 
 func drawRoute(r *rand.Rand, route oracle.Route) oracle.Route {
@@ -119,8 +118,8 @@ func drawRoute(r *rand.Rand, route oracle.Route) oracle.Route {
 	return route
 }
 
-// routesFile writes the routes as an operator would: signals are known by a
-// field of their payload, orders by their record key.
+// routesFile writes the routes as an operator would. The key of signals is a field of their payload, and the key of
+// orders is the record key.
 func (s *simSettings) routesFile() string {
 	if s.claims != nil {
 		return claimsFile(s.claims, s.failOpen)

@@ -21,8 +21,8 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// A simFault does one thing that must not matter and says what it did; "" if
-// there was nothing to do it to, or if it takes effect later and counts then.
+// A simFault makes one fault that must not matter, and says what it did. It says "" if there was nothing to do it to,
+// or if the fault takes effect later and counts then.
 type simFault struct {
 	weight int
 	do     func() string
@@ -95,8 +95,8 @@ func (s *sim) moveCoordinators() string {
 	return "coordinators moved"
 }
 
-// changeBrokers adds a broker or takes one away. The first two stay: all
-// clients know them as seeds.
+// changeBrokers adds a broker or takes a broker away. The first two brokers stay, because all clients know them as
+// seeds.
 func (s *sim) changeBrokers() string {
 	if len(s.nodes) > 2 && s.plan.IntN(2) == 0 {
 		n := 2 + s.plan.IntN(len(s.nodes)-2)
@@ -132,14 +132,17 @@ func (s *sim) takeSnapshot() string {
 	return "" // what is done with it is the fault
 }
 
-// compact cleans all logs, at a moment when no transaction is open: the
-// embedded broker would clean beyond the last stable offset, which Kafka never
-// does, and when the live reader has seen what may now go. Neither does it
-// compact while a producer that aborted has no other record left: the embedded
-// broker would drop the marker and keep the aborted transaction in its index, so
-// that all that this producer commits later is taken for aborted. Nor does it compact
-// away the first record of a changelog: the embedded broker would raise the log start,
-// which in Kafka only deletion does.
+// compact cleans all logs, at a moment when compaction in the embedded broker does no more than in Kafka. Three
+// conditions must hold:
+//
+// No transaction is open and the live reader has seen what may be removed, because the embedded broker would clean
+// beyond the last stable offset, which Kafka never does.
+//
+// Every producer that aborted has another record left. Otherwise the embedded broker would drop the marker and keep
+// the aborted transaction in its index, so that everything this producer commits later would count as aborted.
+//
+// The first record of each changelog stays. Otherwise the embedded broker would raise the log start, which in Kafka
+// only deletion does.
 func (s *sim) compact() string {
 	for range 200 {
 		synctest.Wait()
@@ -158,7 +161,7 @@ func (s *sim) compact() string {
 	return ""
 }
 
-// startsOutlast reports whether compaction leaves the first record of every partition.
+// startsOutlast reports whether compaction leaves the first record of every partition of a topic.
 func (s *sim) startsOutlast(topic string) bool {
 	for _, info := range s.cluster.PartitionInfos(topic) {
 		if info.LogStartOffset < info.HighWatermark && !s.tail.startOutlasts(topic, info.Partition, info.LogStartOffset) {
@@ -168,20 +171,19 @@ func (s *sim) startsOutlast(topic string) bool {
 	return true
 }
 
-// quiet reports whether no transaction is open and the tail has seen all.
+// quiet reports whether no transaction is open and the tail has seen everything.
 func (s *sim) quiet() bool { return s.allStable() && s.tailDone() }
 
-// requests are those whose loss must not matter.
+// requests are the kinds of requests whose loss must not matter.
 var requests = []kmsg.Key{
 	kmsg.Produce, kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.AddOffsetsToTxn,
 	kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat, kmsg.OffsetFetch, kmsg.FindCoordinator, kmsg.Fetch, kmsg.ListOffsets,
 	kmsg.Metadata, kmsg.DeleteRecords, kmsg.OffsetForLeaderEpoch,
-	// These decide what commits: once more each.
+	// These requests decide what commits, so they are listed more often.
 	kmsg.Produce, kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn, kmsg.TxnOffsetCommit,
 }
 
-// troubleNetwork loses, delays or alters the next requests of one kind from
-// one instance.
+// troubleNetwork loses, delays or alters the next requests of one kind from one instance.
 func (s *sim) troubleNetwork() string {
 	if l := s.someLife(); l != nil {
 		s.trouble(l.net, requests[s.plan.IntN(len(requests))], "")
@@ -210,13 +212,12 @@ func (s *sim) trouble(net *simNet, key kmsg.Key, of string) {
 	s.later(fmt.Sprint(of, key.Name(), ": ", how), func() { net.arm(rule) }, func() bool { return net.disarm(rule) })
 }
 
-// drawAnswer chooses what the answer of an applied request says. These are
-// answers that leave open whether the broker did it.
+// drawAnswer chooses what the answer of an applied request says. These answers leave open whether the broker has done
+// what was requested.
 func (s *sim) drawAnswer(rule *netRule) {
 	if rule.key == kmsg.OffsetFetch {
 		rule.alter = func(resp kmsg.Response) {
-			// The router has no checkpoint to fall back on: only the dedup
-			// group's offsets may be missing.
+			// The router has no checkpoint to fall back on, so only the offsets of the dedup group may be missing.
 			for _, g := range resp.(*kmsg.OffsetFetchResponse).Groups {
 				if g.Group != app.GroupName("app", processor.StageDedup) {
 					return
@@ -263,9 +264,8 @@ var refused = []struct {
 	{kmsg.DeleteRecords, []*kerr.Error{kerr.NotLeaderForPartition, kerr.RequestTimedOut, kerr.UnknownServerError}},
 }
 
-// injectError makes the brokers refuse the next requests of one kind. Those of
-// the test's own clients are spared where they differ only by the
-// topics they are for.
+// injectError makes the brokers refuse the next requests of one kind. The requests of the test's own clients are
+// spared where they differ from other requests only by their topics.
 func (s *sim) injectError() string {
 	r := refused[s.plan.IntN(len(refused))]
 	if s.plan.IntN(2) == 0 {
@@ -287,8 +287,8 @@ func (s *sim) injectError() string {
 			return req.(*kmsg.FetchRequest).MaxWaitMillis != tailMaxWaitMillis
 		}
 	case kmsg.Metadata:
-		// The generator asks for raw topics alone; a client that is refused
-		// those gives its records up.
+		// The generator asks for raw topics alone, and a client whose metadata request for these is refused gives up
+		// its records.
 		fault.When = func(req kmsg.Request) bool {
 			return slices.ContainsFunc(req.(*kmsg.MetadataRequest).Topics, func(t kmsg.MetadataRequestTopic) bool {
 				return t.Topic != nil && *t.Topic == "app-repartition"
@@ -308,13 +308,13 @@ func (s *sim) injectError() string {
 	return ""
 }
 
-// mayRefuse reports whether brokers may refuse records of a topic for good: they are dead
-// letters then, of which the oracle believes so many.
+// mayRefuse reports whether brokers may refuse records of a topic for good. These records become dead letters, and
+// the oracle accepts that many.
 func (s *sim) mayRefuse(topic string) bool {
 	return topic == "duplicates" || slices.ContainsFunc(s.set.routes, func(r oracle.Route) bool { return r.Output == topic })
 }
 
-// later arms a trap, disarms it after a while, and counts it if it was sprung.
+// later arms a trap, disarms it after a while, and counts it if it took effect.
 func (s *sim) later(what string, arm func(), disarm func() bool) {
 	s.note("armed: %s", what)
 	arm()
@@ -325,7 +325,7 @@ func (s *sim) later(what string, arm func(), disarm func() bool) {
 	})
 }
 
-// in runs do after a while, from the main loop, or when everything heals.
+// in lets the main loop run do after a while, or when everything heals.
 func (s *sim) in(after time.Duration, do func()) {
 	s.due = append(s.due, simTask{time.Now().Add(after), do})
 }
@@ -335,7 +335,7 @@ type simTask struct {
 	do func()
 }
 
-// runDue does what is due by now; all of it if the end has come.
+// runDue runs what is due by now, or everything if the end has come.
 func (s *sim) runDue(all bool) {
 	for {
 		n := slices.IndexFunc(s.due, func(t simTask) bool { return all || !t.at.After(time.Now()) })
@@ -348,7 +348,7 @@ func (s *sim) runDue(all bool) {
 	}
 }
 
-// idle lets time go by, and does on the way what falls due.
+// idle lets time go by, and runs what falls due meanwhile.
 func (s *sim) idle(d time.Duration) {
 	for end := time.Now().Add(d); ; {
 		s.runDue(false)

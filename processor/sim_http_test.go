@@ -29,22 +29,21 @@ import (
 const (
 	simPath     = "/signals"
 	simVerdicts = "app-verdicts"
-	// simAnswerMax is the timeout of the route: shorter than a takeover, so that some
-	// requests get 504.
+	// simAnswerMax is the timeout of the route. It is shorter than a takeover, so that some requests get 504.
 	simAnswerMax = 4 * time.Second
 	// attemptsMax is how often a sender sends one event.
 	attemptsMax = 6
 )
 
-// simIngress is one process life of an ingress. Its handler is called without a listener:
-// its requests never wait for a socket.
+// simIngress is one process life of an ingress. The senders call its handler without a listener, so that no request
+// waits for a socket.
 type simIngress struct {
 	server *ingress.Server
 	net    *simNet
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
-	killed atomic.Bool // its responses do not arrive
+	killed atomic.Bool // set when the ingress was killed: its responses do not arrive
 }
 
 // simHTTP are the ingress lives of a seed, and its senders.
@@ -86,8 +85,8 @@ func (s *sim) launchIngress() {
 	s.http.current.Store(i)
 }
 
-// killIngress ends an ingress at whatever it was doing. Requests in flight get no response,
-// even if Kafka has their events.
+// killIngress ends an ingress in whatever it is doing. Requests in flight get no response, even if Kafka has their
+// events.
 func (s *sim) killIngress() string {
 	i := s.http.current.Load()
 	if i == nil {
@@ -101,8 +100,8 @@ func (s *sim) killIngress() string {
 	return "ingress killed"
 }
 
-// freezeIngress stops the network of an ingress for a while; its senders give up, and what
-// they sent may arrive later.
+// freezeIngress stops the network of an ingress for a while. Its senders give up, and what they sent may arrive
+// later.
 func (s *sim) freezeIngress() string {
 	i := s.http.current.Load()
 	if i == nil {
@@ -121,8 +120,8 @@ func (s *sim) troubleIngress() string {
 	return ""
 }
 
-// post sends an event as an impatient sender does: it repeats the request, byte for byte,
-// until a response says that this is of no use, and sometimes after that.
+// post sends an event as an impatient sender does: the sender repeats the request, byte for byte, until a response
+// says that a repetition is of no use, and sometimes after that.
 func (s *sim) post(value []byte, id string) {
 	h := &s.http
 	var patience [attemptsMax]time.Duration // until the sender closes the connection; 0: it waits
@@ -177,8 +176,8 @@ func (i *simIngress) serve(q *oracle.Request, patience time.Duration) {
 	}
 }
 
-// respond calls a handler and reports whether it responded: it panics instead if the sender
-// has closed the connection.
+// respond calls a handler and reports whether the handler responded. If the sender has closed the connection, the
+// handler panics instead.
 func respond(handler http.Handler, w http.ResponseWriter, r *http.Request) (responded bool) {
 	defer func() {
 		switch err := recover(); {

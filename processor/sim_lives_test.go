@@ -26,22 +26,21 @@ import (
 )
 
 const (
-	// stopMax is how long a process may take to stop once its network is well.
+	// stopMax is how long a process may take to stop once its network works.
 	stopMax = 5 * time.Minute
-	// noStopTimeout keeps Run waiting: a process would be ended after its stop
-	// timeout, but here its goroutines would go on behind everybody's back.
+	// noStopTimeout keeps Run waiting for its goroutines. A real process would be ended after its stop timeout, but
+	// here its goroutines would go on unseen.
 	noStopTimeout = 10_000 * time.Hour
 )
 
-// simLife is one process life: an instance, its own piece of network, and its
-// state directory.
+// simLife is one process life: an instance with its own piece of network and its state directory.
 type simLife struct {
 	*instance
 	slot int
 	net  *simNet
 	dir  string
 	disk *fakeDisk
-	// doomed lives were canceled at that time.
+	// doomed lives were canceled at doomedAt.
 	doomed   bool
 	doomedAt time.Time
 }
@@ -78,12 +77,12 @@ func (s *sim) launch(slot int, dir string) *simLife {
 	return l
 }
 
-// running returns the lives that hold a slot.
+// running returns the lives that occupy a slot.
 func (s *sim) running() []*simLife {
 	return slices.DeleteFunc(slices.Clone(s.slots), func(l *simLife) bool { return l == nil })
 }
 
-// someLife returns one of them, or nil.
+// someLife returns one of the running lives, or nil.
 func (s *sim) someLife() *simLife {
 	if live := s.running(); len(live) > 0 {
 		return live[s.plan.IntN(len(live))]
@@ -99,8 +98,7 @@ func (s *sim) newDir() string {
 	return dir
 }
 
-// snapshot keeps a copy of a running instance's state, to be restored when it
-// is old.
+// snapshot keeps a copy of a running instance's state, which a later life may get when the copy is old.
 func (s *sim) snapshot() {
 	l := s.someLife()
 	if l == nil {
@@ -115,8 +113,8 @@ func (s *sim) snapshot() {
 	s.older = dir
 }
 
-// heir returns the state directory for the next life after one that had dir:
-// as it was, lost, as it was long ago, or with two partitions mixed up.
+// heir returns the state directory for the life that follows a life with dir: unchanged, lost, as it was long ago, or
+// with two partitions mixed up.
 func (s *sim) heir(dir string) (string, string) {
 	next := s.newDir()
 	kind := pick(s.plan, "as it was", "as it was", "as it was", "lost", "older", "older", "swapped")
@@ -154,8 +152,8 @@ func (s *sim) partitionDir(dir string, partition int32) string {
 	return filepath.Join(dir, "app", "app-repartition-"+strconv.Itoa(int(partition)))
 }
 
-// crash ends a life at whatever it was doing: nothing it sends from now on
-// arrives. A successor gets what heir gives it.
+// crash ends a life in whatever it is doing: nothing that it sends from now on arrives. A successor gets the state
+// that heir returns.
 func (s *sim) crash() string {
 	l := s.someLife()
 	if l == nil {
@@ -176,7 +174,7 @@ func (s *sim) crash() string {
 	return "crash, state " + kind
 }
 
-// doom cancels a life, as far as it can without a network.
+// doom cancels a life, which then ends as far as it can without a network.
 func (s *sim) doom(l *simLife) {
 	if !l.doomed {
 		l.doomed, l.doomedAt = true, time.Now()
@@ -184,9 +182,8 @@ func (s *sim) doom(l *simLife) {
 	l.cancel()
 }
 
-// expireGhosts takes members out of the groups that are long gone. Kafka does
-// that when their session ends; the embedded broker forgets to watch a session
-// if the member's connection was lost before the answer to its join
+// expireGhosts removes members from the groups that have been gone for long. Kafka does that when their session ends;
+// the embedded broker forgets to watch a session if the member's connection was lost before the answer to its join
 // (kfake, groups.go: reply).
 func (s *sim) expireGhosts() {
 	for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
@@ -210,8 +207,7 @@ func (s *sim) expireGhosts() {
 	}
 }
 
-// isGhost reports whether everybody who ever used an instance id has been gone
-// for longer than any session.
+// isGhost reports whether every life that ever used an instance id has been gone for longer than any session lasts.
 func (s *sim) isGhost(instanceID string) bool {
 	for _, l := range s.lives {
 		if strings.HasPrefix(instanceID, fmt.Sprintf("app-slot%d-", l.slot)) && (!l.doomed || time.Since(l.doomedAt) < 2*s.set.session) {
@@ -227,8 +223,8 @@ func (s *sim) fill(slot int, dir string) {
 	}
 }
 
-// zombie cuts an instance off, or freezes it, and lets it loose again later,
-// while others have taken over its partitions; sometimes under its own name.
+// zombie cuts an instance off, or freezes it, and lets it go on later, when others have taken over its partitions;
+// sometimes one of them runs under the zombie's own name.
 func (s *sim) zombie() string {
 	l := s.someLife()
 	if l == nil {
@@ -246,7 +242,7 @@ func (s *sim) zombie() string {
 		gone = time.Duration(s.plan.Int64N(int64(s.set.session + s.set.txn + 15*time.Second)))
 	}
 	if s.plan.IntN(8) == 0 {
-		gone += 3 * time.Minute // long enough for what it stands on to be purged
+		gone += 3 * time.Minute // long enough for the records at its offsets to be purged
 	}
 	if s.plan.IntN(3) > 0 {
 		s.in(gone, l.net.mend)
@@ -258,7 +254,7 @@ func (s *sim) zombie() string {
 	s.slots[l.slot] = nil
 	s.fill(l.slot, dir)
 	s.in(gone, l.net.mend)
-	// Two processes with one name take it from one another until one ends.
+	// Two processes with one name fence each other until one of them ends.
 	s.in(gone+time.Duration(1+s.plan.IntN(40))*time.Second, func() { s.doom(l) })
 	return kind
 }
@@ -272,8 +268,7 @@ func (s *sim) stopOne() string {
 	return "stop"
 }
 
-// stopLife asks a life to stop. If it cannot before long, it goes on trying
-// while its slot is free for another.
+// stopLife asks a life to stop. If the life cannot stop soon, it goes on trying while another life gets its slot.
 func (s *sim) stopLife(l *simLife) {
 	s.doom(l)
 	s.slots[l.slot] = nil
@@ -314,8 +309,8 @@ func (s *sim) roll() string {
 	return "rolling restart"
 }
 
-// diskFree and diskFull are megabytes of a disk of 1000: with the latter tasks that fail
-// open bypass their stores.
+// diskFree and diskFull are the free megabytes of a disk of 1000. With diskFull, tasks that fail open bypass their
+// stores.
 const diskFree, diskFull = 500, 80
 
 // fillDisk leaves an instance without room for its local state for a while.
@@ -335,7 +330,7 @@ func (s *sim) removeDir(dir string) {
 	}
 }
 
-// copyDir copies files with their holes: Badger's are mostly that.
+// copyDir copies files with their holes, because Badger's files consist mostly of holes.
 func (s *sim) copyDir(from, to string) {
 	s.t.Helper()
 	s.mixed[to] = s.mixed[from]
@@ -357,7 +352,7 @@ func (s *sim) copyDir(from, to string) {
 	}
 }
 
-// Linux's numbers; where they mean something else all of the file is copied.
+// seekData and seekHole are Linux's numbers. On a system where they mean something else, all of the file is copied.
 const seekData, seekHole = 3, 4
 
 func copyFile(from, to string) error {

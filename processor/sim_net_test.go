@@ -22,9 +22,9 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// simNet is the network between one instance and the brokers. It knows where a
-// request begins and ends, and so can lose, hold back or alter one of them:
-// "applied, but the answer was lost" is a rule here and no accident.
+// simNet is the network between one instance and the brokers. It knows where a request begins and ends, so that it
+// can lose, hold back or alter single requests: "applied, but the answer was lost" is a rule here and not an
+// accident.
 type simNet struct {
 	dialer  func(context.Context, string, string) (net.Conn, error)
 	latency time.Duration // of every request
@@ -36,23 +36,23 @@ type simNet struct {
 	conns map[*simConn]bool
 	rules []*netRule
 
-	// To find a client that asks again and again without time going by.
+	// instant and frames find a client that asks again and again without virtual time going by.
 	instant time.Time
 	frames  map[kmsg.Key]int
 }
 
-// framesInAnInstant is how many requests one instance may send without virtual
-// time going by. Virtual time goes by only while everybody waits.
+// framesInAnInstant is how many requests one instance may send without virtual time going by. Virtual time goes by
+// only while all goroutines wait.
 const framesInAnInstant = 20_000
 
 // unansweredDial is how long it takes to find out that nothing answers.
 const unansweredDial = 2 * time.Second
 
-// refusedDial is how long it takes to be refused: as much as costs virtual
-// time without costing the run.
+// refusedDial is how long a refused connection takes: enough for virtual time to go by, and too little to cost the
+// run.
 const refusedDial = 20 * time.Millisecond
 
-// netDo is what a rule does to a request of its kind, or to its answer.
+// netDo is what a rule does to a request of its kind, or to the answer.
 type netDo uint8
 
 const (
@@ -78,16 +78,16 @@ func newSimNet(dialer func(context.Context, string, string) (net.Conn, error), l
 }
 
 func (n *simNet) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	// Errors are the kernel's, so that clients see what they know; and they
-	// take time, or a client that asks again at once would do so for ever.
+	// The errors are the kernel's, so that clients see errors that they know. They take time, because a client that
+	// asks again at once would otherwise do so for ever.
 	if err := n.passable(ctx); err != nil {
 		_ = kafka.Pause(ctx, unansweredDial)
 		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ETIMEDOUT)}
 	}
 	broker, err := n.dialer(ctx, network, addr)
 	if err != nil {
-		// franz-go asks for the coordinator and dials again at once, without end,
-		// when AddPartitionsToTxn is refused a connection (sink.produce).
+		// When the connection for AddPartitionsToTxn is refused, franz-go asks for the coordinator and dials again at
+		// once, without end (sink.produce).
 		_ = kafka.Pause(ctx, refusedDial)
 		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}
@@ -112,7 +112,7 @@ func (w clientEnd) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// passable waits while the network is frozen and fails while it is gone.
+// passable waits while the network is frozen, and fails while it is gone.
 func (n *simNet) passable(ctx context.Context) error {
 	for {
 		n.mu.Lock()
@@ -132,7 +132,7 @@ func (n *simNet) passable(ctx context.Context) error {
 	}
 }
 
-// cut closes all connections; what is in flight is lost.
+// cut closes all connections. What is in flight is lost.
 func (n *simNet) cut(forGood bool) {
 	n.mu.Lock()
 	n.gone = n.gone || forGood
@@ -144,8 +144,8 @@ func (n *simNet) cut(forGood bool) {
 	}
 }
 
-// freeze stops all traffic without closing anything; what is in flight arrives
-// when mend is called, whether its sender still waits for it or not.
+// freeze stops all traffic without closing a connection. What is in flight arrives when mend is called, whether or
+// not its sender still waits.
 func (n *simNet) freeze() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -170,7 +170,7 @@ func (n *simNet) arm(r *netRule) {
 	n.rules = append(n.rules, r)
 }
 
-// disarm ends a rule and reports whether it ever did something.
+// disarm ends a rule and reports whether the rule ever took effect.
 func (n *simNet) disarm(r *netRule) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -178,7 +178,7 @@ func (n *simNet) disarm(r *netRule) bool {
 	return r.hits > 0
 }
 
-// meet returns the rule that a request meets, if any.
+// meet returns the rule that applies to a request, if any.
 func (n *simNet) meet(key kmsg.Key) *netRule {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -199,7 +199,7 @@ func (n *simNet) meet(key kmsg.Key) *netRule {
 	return nil
 }
 
-// simConn is one connection: near is the client's, broker the broker's end.
+// simConn is one connection: near is the client's end, broker is the broker's end.
 type simConn struct {
 	n            *simNet
 	near, broker net.Conn
@@ -208,7 +208,7 @@ type simConn struct {
 	asked []asked // requests the broker has, in order; it answers in order
 }
 
-// asked is what has to be known of a request to read its answer.
+// asked is what must be known of a request to read its answer.
 type asked struct {
 	key     kmsg.Key
 	version int16
@@ -231,7 +231,7 @@ func readFrame(from io.Reader) ([]byte, error) {
 	return frame, err
 }
 
-// up carries requests.
+// up carries requests to the broker.
 func (c *simConn) up() {
 	defer c.close()
 	for {
@@ -239,8 +239,8 @@ func (c *simConn) up() {
 		if err != nil {
 			return
 		}
-		// Without any latency a client that asks again at once would do so
-		// for ever, as virtual time moves only while everybody waits.
+		// Virtual time moves only while all goroutines wait, so without any latency a client that asks again at once
+		// would do so for ever.
 		if c.n.latency > 0 {
 			_ = kafka.Pause(context.Background(), c.n.latency)
 		}
@@ -267,8 +267,8 @@ func (c *simConn) up() {
 	}
 }
 
-// down carries answers. After the client has gone it reads on, so that a
-// broker is not blocked by an answer that no client reads.
+// down carries answers. After the client has gone it reads on, so that no answer that the client does not read blocks
+// the broker.
 func (c *simConn) down() {
 	defer c.close()
 	for {
@@ -318,8 +318,8 @@ func altered(frame []byte, a asked) []byte {
 	return out
 }
 
-// failing returns a change to an answer that says err wherever it said that
-// something was done: the broker did it and does not know.
+// failing returns a change to an answer: the answer says err wherever it said that something was done. The broker has
+// done it and does not know.
 func failing(err *kerr.Error) func(kmsg.Response) {
 	return func(resp kmsg.Response) { failEach(reflect.ValueOf(resp).Elem(), err.Code) }
 }
@@ -341,8 +341,8 @@ func failEach(v reflect.Value, code int16) {
 	}
 }
 
-// dropOffsets changes the answer to an offset fetch as a coordinator does that
-// has not yet read all of its log: there is no offset, and no error (B7).
+// dropOffsets changes the answer to an offset fetch as a coordinator does that has not yet read all of its log: the
+// answer has no offset, and no error (B7).
 func dropOffsets(resp kmsg.Response) {
 	for g := range resp.(*kmsg.OffsetFetchResponse).Groups {
 		group := &resp.(*kmsg.OffsetFetchResponse).Groups[g]

@@ -34,13 +34,12 @@ import (
 const (
 	// faultsAnHour is how many faults a long seed has for each virtual hour.
 	faultsAnHour = 26
-	// healMax is how long the app may take, once everything is well, until
-	// all input is worked off and no transaction is open.
+	// healMax is how long the app may take, once all faults have ended, until it has processed all input and no
+	// transaction is open.
 	healMax = 2 * time.Minute
 )
 
-// sim is one seed: a cluster, the lives of the app's instances on it, and what
-// was observed of them.
+// sim is one seed: a cluster, the lives of the app's instances on it, and what was observed of them.
 type sim struct {
 	*bench
 	seed   uint64
@@ -97,7 +96,7 @@ func newSim(t *testing.T, seed uint64, length time.Duration) *sim {
 		options = append(options, kfake.MaxVersions(s.set.versions))
 	}
 	own := newSimNet(s.vn.DialContext, time.Millisecond)
-	// First to be registered, last to run: connections end by themselves.
+	// This is registered first and so runs last: the connections end by themselves.
 	t.Cleanup(func() {
 		own.open.Wait()
 		for _, l := range s.lives {
@@ -111,7 +110,7 @@ func newSim(t *testing.T, seed uint64, length time.Duration) *sim {
 	t.Cleanup(s.keepLog)
 	s.client = s.newClient(kgo.DisableClientMetrics())
 	s.admin = kadm.NewClient(s.client)
-	// Events are up to a year old: nothing may go by age.
+	// Events are up to a year old, so Kafka must delete nothing because of its age.
 	for _, topic := range s.set.inputs {
 		s.createTopic(topic, s.set.rawPartitions, "retention.ms", "-1")
 	}
@@ -136,12 +135,12 @@ func newSim(t *testing.T, seed uint64, length time.Duration) *sim {
 
 const simClock = "15:04:05.000"
 
-// note writes a line of the simulation's own into the log.
+// note writes a line of the simulation into the log.
 func (s *sim) note(format string, args ...any) {
 	fmt.Fprintf(s.logs, "sim: %s: %s\n", time.Now().Format(simClock), fmt.Sprintf(format, args...))
 }
 
-// keepLog leaves log and faults of a failed seed where a person can find them.
+// keepLog leaves the log and the faults of a failed seed where a person can find them.
 func (s *sim) keepLog() {
 	if !s.t.Failed() {
 		return
@@ -165,7 +164,7 @@ func (s *sim) keep(kind string, b []byte) {
 }
 
 func (s *sim) run() {
-	// A test that fails in the middle has to end, too.
+	// A test that fails in the middle has to end its instances, too.
 	defer s.endAll()
 	first := s.launch(0, s.newDir())
 	s.slots[0] = first
@@ -188,8 +187,8 @@ func (s *sim) run() {
 	s.report()
 }
 
-// endAll lets every instance stop. One that cannot would keep the seed, and virtual time, running for ever: then the process ends here,
-// and shows what every goroutine waits for.
+// endAll lets every instance stop. An instance that cannot stop would keep the seed, and virtual time, running for
+// ever: in this case the process ends here and shows what every goroutine waits for.
 func (s *sim) endAll() {
 	for _, l := range s.lives {
 		l.net.mend()
@@ -202,8 +201,7 @@ func (s *sim) endAll() {
 	}
 }
 
-// unended cancels every instance and returns one that has not within
-// stopMax, or nil.
+// unended cancels every instance. It returns an instance that has not ended within stopMax, or nil.
 func (s *sim) unended() *simLife {
 	for _, l := range s.lives {
 		s.doom(l)
@@ -220,7 +218,7 @@ func (s *sim) unended() *simLife {
 	return nil
 }
 
-// faultsAndTraffic runs episodes of both, with quiet times in between.
+// faultsAndTraffic runs episodes of faults and traffic, with quiet times in between.
 func (s *sim) faultsAndTraffic() {
 	target := max(faultsMin+4, int(s.length.Hours()*faultsAnHour))
 	end := s.began.Add(s.length)
@@ -239,7 +237,7 @@ func (s *sim) faultsAndTraffic() {
 		if s.plan.IntN(3) == 0 {
 			s.snapshot()
 		}
-		// What is left of time is spread over what is left of faults.
+		// The remaining time is spread over the remaining faults.
 		left := max(1, float64(target-s.faultCount())/2)
 		s.idle(max(exponential(s.plan, time.Duration(float64(time.Until(end))/left)), 0))
 	}
@@ -251,7 +249,7 @@ func (s *sim) faultCount() int {
 	return r.faults()
 }
 
-// alive fails the test if an instance ended that was not canceled.
+// alive fails the test if an instance ended without having been canceled.
 func (s *sim) alive() {
 	for _, l := range s.lives {
 		if l.ended() && !l.doomed {
@@ -260,8 +258,7 @@ func (s *sim) alive() {
 	}
 }
 
-// heal ends all faults, lets every zombie run into what it finds, and sees to
-// it that a member works.
+// heal ends all faults, lets every zombie run into what it finds, and sees to it that a working member exists.
 func (s *sim) heal() {
 	s.runDue(true)
 	for _, l := range s.lives {
@@ -275,11 +272,10 @@ func (s *sim) heal() {
 	s.note("healed")
 }
 
-// unlock stops all lives but one if a group cannot finish a rebalance, and starts that one
-// again if it is alone already. It returns the life that goes on, nil if no group is stuck.
-// kfake restarts the time that members have for it with every one that joins
-// (group.rebalance), so members that ask again in turn, each within that time, can wait for
-// ever; Kafka does not do so.
+// unlock stops all lives but one if a group cannot finish a rebalance, and restarts that life if it is already alone.
+// It returns the life that goes on, or nil if no group is stuck. With every member that joins, kfake restarts the
+// time that members have for a rebalance (group.rebalance), so members that join again in turn, each within that
+// time, can wait for ever; Kafka does not do so.
 func (s *sim) unlock(keep *simLife) *simLife {
 	others := slices.DeleteFunc(s.running(), func(l *simLife) bool { return l == keep })
 	stuck := false
@@ -302,7 +298,7 @@ func (s *sim) unlock(keep *simLife) *simLife {
 	return keep
 }
 
-// drain waits until all is worked off, and returns what was sent.
+// drain waits until all input is processed, and returns what was sent.
 func (s *sim) drain() *oracle.History {
 	h := &oracle.History{Sent: s.traffic.sent, Requests: s.posted(), Refused: s.refused, Final: map[string][]oracle.Record{}, Lag: map[string]int64{}}
 	worker := s.running()[0]
@@ -327,9 +323,9 @@ func (s *sim) drain() *oracle.History {
 	return h
 }
 
-// readHistory reads what was observed, after all instances have stopped.
+// readHistory reads the observations after all instances have stopped.
 func (s *sim) readHistory(h *oracle.History) {
-	// A stop that gave up the last transaction left it open until its timeout.
+	// A stop that gave up the last transaction left the transaction open until its timeout.
 	for deadline := time.Now().Add(healMax); !s.allStable() && time.Now().Before(deadline); {
 		_ = kafka.Pause(context.Background(), 50*time.Millisecond)
 	}
@@ -356,7 +352,7 @@ func (s *sim) readHistory(h *oracle.History) {
 	h.Live = live
 }
 
-// diagnose writes down who holds what.
+// diagnose logs which member has which partitions.
 func (s *sim) diagnose() {
 	for _, l := range s.running() {
 		s.note("slot %d: ready: %v, state %+v", l.slot, l.Ready(), l.State())
@@ -373,7 +369,7 @@ func (s *sim) diagnose() {
 	}
 }
 
-// topics returns all that transactions write to.
+// topics returns all topics that transactions write to.
 func (s *sim) topics() []string {
 	return append([]string{manifestTopic, "app-repartition", "app-repartition-changelog"}, s.set.outputs()...)
 }
@@ -391,7 +387,7 @@ func (s *sim) tailDone() bool {
 	return true
 }
 
-// sample notes the dedup group's committed offsets.
+// sample records the dedup group's committed offsets.
 func (s *sim) sample() {
 	committed, err := s.admin.FetchOffsets(context.Background(), app.GroupName("app", processor.StageDedup))
 	if err != nil {
@@ -404,8 +400,8 @@ func (s *sim) sample() {
 	}
 }
 
-// stopAll stops every instance and waits until all there ever were have ended,
-// zombies and dead ones too, whose network is well again.
+// stopAll stops every instance and waits until all instances that ever existed have ended, including zombies and dead
+// ones, whose network works again.
 func (s *sim) stopAll() {
 	if l := s.unended(); l != nil {
 		s.t.Fatalf("slot %d, canceled at %s, has not stopped %v after everything healed", l.slot, l.doomedAt.Format(simClock), stopMax)

@@ -21,15 +21,15 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// manifestTopic is read for its aborted transactions only.
+// manifestTopic is read only for its aborted transactions.
 const manifestTopic = "app-manifest"
 
-// tailMaxWaitMillis is how long brokers may hold back a fetch of the tail; it is
-// no other's, so that injected errors can spare the tail by it.
+// tailMaxWaitMillis is how long brokers may hold back a fetch of the tail. No other client uses this number, so
+// injected errors can spare the tail by it.
 const tailMaxWaitMillis = 2345
 
-// tail is a read_committed consumer that runs all the time: what it has seen
-// stays seen, whatever is purged, compacted or taken back later.
+// tail is a read_committed consumer that runs all the time. What it has seen stays seen, whatever is purged,
+// compacted or lost later.
 type tail struct {
 	client  *kgo.Client
 	cluster *embedded.Cluster
@@ -39,7 +39,7 @@ type tail struct {
 	live map[string][]oracle.Record
 	next map[app.TaskID]int64
 	err  error
-	// By partition: producers that ever aborted there, and those of the newest
+	// By partition: aborters are the producers that ever aborted there, and newest has the producer of the newest
 	// record of each key.
 	aborters map[app.TaskID]map[int64]bool
 	newest   map[app.TaskID]map[string]int64
@@ -53,7 +53,7 @@ func (s *sim) startTail(topics []string) *tail {
 		client: client, cluster: s.cluster, done: make(chan struct{}), live: map[string][]oracle.Record{}, next: map[app.TaskID]int64{},
 		aborters: map[app.TaskID]map[int64]bool{}, newest: map[app.TaskID]map[string]int64{},
 	}
-	// A purge does not overtake the tail.
+	// Deletions of records that the tail has not read are refused, so that a purge does not overtake the tail.
 	s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DeleteRecords}, Count: -1, Err: kerr.NotLeaderForPartition, When: t.isBehind})
 	go t.run()
 	return t
@@ -68,7 +68,7 @@ func (t *tail) run() {
 		}
 		t.mu.Lock()
 		fetches.EachError(func(topic string, partition int32, err error) {
-			// The client goes on by itself, except after this.
+			// The client goes on by itself, except after this error.
 			if errors.Is(err, kerr.OffsetOutOfRange) {
 				t.goOn(topic, partition, err)
 			}
@@ -82,9 +82,9 @@ func (t *tail) run() {
 	}
 }
 
-// goOn goes on behind what was read, after a fetch below the log's start. The client may ask
-// again for records that it has returned; they may be purged. What it has not returned
-// cannot, because of isBehind.
+// goOn goes on behind the last record read, after a fetch below the log's start. The client may ask again for records
+// that it has returned, and those may be purged. Records that it has not returned cannot be purged, because of
+// isBehind.
 func (t *tail) goOn(topic string, partition int32, err error) {
 	next := t.next[app.TaskID{Topic: topic, Partition: partition}]
 	for _, p := range t.cluster.PartitionInfos(topic) {
@@ -110,7 +110,7 @@ func (t *tail) isBehind(req kmsg.Request) bool {
 	return false
 }
 
-// see takes note of a record or a transaction marker.
+// see stores a record or a transaction marker.
 func (t *tail) see(r *kgo.Record) {
 	id := app.TaskID{Topic: r.Topic, Partition: r.Partition}
 	if t.next[id] == 0 {
@@ -130,8 +130,7 @@ func (t *tail) see(r *kgo.Record) {
 	}
 }
 
-// abortsOutlast reports whether every producer that aborted in a topic has a
-// record that compaction would leave.
+// abortsOutlast reports whether every producer that aborted in a topic has a record that compaction would leave.
 func (t *tail) abortsOutlast(topic string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,8 +151,7 @@ func (t *tail) abortsOutlast(topic string) bool {
 	return true
 }
 
-// startOutlasts reports whether compaction would leave the first record of a partition,
-// which begins at start.
+// startOutlasts reports whether compaction would leave the first record of a partition, whose log begins at start.
 func (t *tail) startOutlasts(topic string, partition int32, start int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,14 +169,14 @@ func (t *tail) startOutlasts(topic string, partition int32, start int64) bool {
 	return first != nil
 }
 
-// position returns the offset after the last record seen, markers included.
+// position returns the offset after the last record that the tail has seen, markers included.
 func (t *tail) position(topic string, partition int32) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.next[app.TaskID{Topic: topic, Partition: partition}]
 }
 
-// since returns the records seen of a topic from the n-th on.
+// since returns the records of a topic that the tail has seen, from the n-th on.
 func (t *tail) since(topic string, n int) []oracle.Record {
 	t.mu.Lock()
 	defer t.mu.Unlock()

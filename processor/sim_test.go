@@ -21,10 +21,10 @@ import (
 	"time"
 )
 
-// faultsMin is how many faults a seed must have to count as one.
+// faultsMin is how many faults a seed must have to count.
 const faultsMin = 20
 
-// seenSeeds is from how many seeds on each of seenAlways must have occurred.
+// seenSeeds is the number of seeds from which on each of seenAlways must have occurred.
 const seenSeeds = 100
 
 var seenAlways = []string{"unique", "duplicate", "late", "invalid", "missing_key", "limited", "bypassed", "refused by a broker", "requests", "responses with a verdict"}
@@ -100,14 +100,14 @@ func simNumber(t *testing.T, name string, otherwise float64) float64 {
 	return n
 }
 
-// simReport is what one seed, or all of them, came to.
+// simReport is the result of one seed, or of all of them together.
 type simReport struct {
 	Faults     map[string]int // by kind, each of which took effect
 	Hours      float64        // virtual
 	Records    int            // raw records
 	Violations int
-	// Seen counts what the oracle judged: emitted records by verdict, requests by HTTP,
-	// their responses with a verdict, bypassed records, refusals by brokers.
+	// Seen counts what the oracle judged: emitted records by verdict, requests by HTTP, their responses with a
+	// verdict, bypassed records, and refusals by brokers.
 	Seen map[string]int
 
 	failed int           // seeds
@@ -146,7 +146,7 @@ func (r *simReport) line() string {
 		r.faults(), r.Hours, r.Records, r.Violations, r.failed, r.cpu.Round(time.Second))
 }
 
-// text is the report with the faults by kind.
+// text returns the report with the faults by kind.
 func (r *simReport) text() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, r.line())
@@ -160,9 +160,8 @@ func (r *simReport) text() string {
 	return b.String()
 }
 
-// simProcess runs one seed in a process of its own and says what went wrong
-// with it, if anything did. One core for each: bubbles are faster that way, and
-// the scheduler mixes goroutines well enough.
+// simProcess runs one seed in a process of its own, and says what went wrong, if anything did. The process has one
+// core: synctest bubbles are faster that way, and the scheduler mixes goroutines well enough.
 func simProcess(seed int, hours float64) (simReport, string) {
 	dir, err := os.MkdirTemp("", "oncebus-sim-run-")
 	if err != nil {
@@ -195,7 +194,7 @@ func simProcess(seed int, hours float64) (simReport, string) {
 	return report, ""
 }
 
-// simLogDir is where failed seeds leave what is known of them.
+// simLogDir returns the directory for the logs and histories of failed seeds.
 func simLogDir() string {
 	return cmp.Or(os.Getenv("ONCEBUS_SIM_LOG"), filepath.Join(os.TempDir(), "oncebus-sim"))
 }

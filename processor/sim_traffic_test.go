@@ -16,10 +16,10 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// recentMax is how many records are kept to make duplicates of.
+// recentMax is how many records are kept as originals of later duplicates.
 const recentMax = 400
 
-// rawTraffic makes raw records and remembers those that the broker has.
+// rawTraffic makes raw records and remembers the records that the broker has.
 type rawTraffic struct {
 	*simSettings
 	rng    *rand.Rand
@@ -39,7 +39,7 @@ func newTraffic(settings *simSettings, rng *rand.Rand, client *kgo.Client) *rawT
 	return &rawTraffic{simSettings: settings, rng: rng, zipf: rand.NewZipf(rng, 1.2, 1, uint64(max(1, settings.hotKeys-1))), client: client}
 }
 
-// flow produces for a while, a burst now and then.
+// flow produces for a while, with a burst now and then.
 func (g *rawTraffic) flow(d time.Duration) error {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		if err := g.burst(); err != nil {
@@ -87,7 +87,7 @@ func (g *rawTraffic) burst() error {
 	return nil
 }
 
-// postSome sends events by HTTP: new ones, and duplicates of events that came either way.
+// postSome sends events by HTTP: new events, and duplicates of events that came by Kafka or by HTTP.
 func (g *rawTraffic) postSome() {
 	for range 1 + g.rng.IntN(g.rate) {
 		id := fmt.Sprint("hot-", g.zipf.Uint64())
@@ -105,7 +105,7 @@ func (g *rawTraffic) postSome() {
 	}
 }
 
-// draw makes one event, or several duplicates of one.
+// draw makes one event, or several duplicates of an event.
 func (g *rawTraffic) draw() []oracle.Sent {
 	r := g.rng
 	if len(g.recent) > 0 && r.IntN(3) == 0 {
@@ -137,8 +137,7 @@ func (g *rawTraffic) draw() []oracle.Sent {
 	return []oracle.Sent{e}
 }
 
-// event makes an event: of signals the payload's id is the key, of orders the
-// record's own.
+// event makes an event. The key of signals is the payload's id, and the key of orders is the record key.
 func (g *rawTraffic) event(route int, partition int32, id string, at int64) oracle.Sent {
 	e := oracle.Sent{Route: g.routes[route].Name, ID: id, Record: oracle.Record{
 		Topic: g.inputs[route], Partition: partition, Timestamp: at, Key: []byte(id),
@@ -161,7 +160,7 @@ func (g *rawTraffic) event(route int, partition int32, id string, at int64) orac
 	return e
 }
 
-// spoil takes the key from an event.
+// spoil removes the key from an event.
 func (g *rawTraffic) spoil(e *oracle.Sent, route int) {
 	e.ID = ""
 	if route == 1 {
@@ -171,8 +170,8 @@ func (g *rawTraffic) spoil(e *oracle.Sent, route int) {
 	e.Value = [][]byte{nil, {}, []byte("no json"), []byte(`{"n":1}`), []byte(`{"id":null}`), []byte(`{"id":{}}`)}[g.rng.IntN(6)]
 }
 
-// duplicates makes duplicates of a recent record: the same again, once in every raw
-// partition, or at the edges of its window.
+// duplicates makes duplicates of a recent record: the same record again, one copy in every raw partition, or copies
+// at the edges of its window.
 func (g *rawTraffic) duplicates() []oracle.Sent {
 	r := g.rng
 	original := g.recent[r.IntN(len(g.recent))]

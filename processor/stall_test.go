@@ -14,8 +14,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TestStalledRestoreNamesTheTransaction holds a transaction open on the
-// changelog: the restore waits, names the producer, and continues when it ends.
+// TestStalledRestoreNamesTheTransaction holds a transaction open on the changelog: the restore waits, names the
+// producer, and continues when the transaction ends.
 func TestStalledRestoreNamesTheTransaction(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -57,14 +57,14 @@ func TestStalledRestoreNamesTheTransaction(t *testing.T) {
 	assertOut(t, b, batch("a", 100), batch("b", 100))
 }
 
-// TestStateThatMayNotBeRead: a lack of rights is no damage. The task tries
-// again and says why, and runs as soon as it may.
+// TestStateThatMayNotBeRead protects that a lack of rights does not count as damage. The task tries again and says
+// why, and runs as soon as the process has the rights.
 func TestStateThatMayNotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	i := b.lived(cfg, batch("a", 100)...)
-	// A file where the directory belongs: not even root may open that.
+	// A file is in the place of the directory: not even root can open it as a directory.
 	dir := i.Stores().DirOf(app.TaskID{Topic: "app-repartition", Partition: 1})
 	must(t, os.Rename(dir, dir+".away"))
 	must(t, os.WriteFile(dir, nil, 0o600))

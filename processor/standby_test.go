@@ -13,14 +13,14 @@ import (
 	"oncebus/processor/app"
 )
 
-// standby is warmConfig with standbys, which look at the group often.
+// standby returns warmConfig with standbys that look at the group often.
 func (b *bench) standby(instance string) (processor.Config, func(*processor.Processor)) {
 	cfg := b.warmConfig(instance)
 	cfg.Standby = true
 	return cfg, func(p *processor.Processor) { p.SetOwnersInterval(100 * time.Millisecond) }
 }
 
-// follows waits until an instance follows these tasks, up to the ends of their changelogs.
+// follows waits until an instance follows these tasks up to the ends of their changelogs.
 func (b *bench) follows(i *instance, tasks map[app.TaskID]bool) {
 	b.t.Helper()
 	b.wait("the standbys to be at the ends", func() bool {
@@ -40,9 +40,8 @@ func (b *bench) follows(i *instance, tasks map[app.TaskID]bool) {
 	})
 }
 
-// TestStandbyTakesOverWithTheTail: each of two processes follows the tasks of the other.
-// When one has ended the other reads nothing but what the standby lacks, in the store that
-// the standby had.
+// TestStandbyTakesOverWithTheTail runs two processes that each follow the tasks of the other. When one has ended, the
+// other reads only the rows that the standby lacks, into the store that the standby had.
 func TestStandbyTakesOverWithTheTail(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -76,9 +75,9 @@ func TestStandbyTakesOverWithTheTail(t *testing.T) {
 	b.assertWhole(one)
 }
 
-// TestStandbyStopsBeforeAnOpenTransaction: the owner hangs in a transaction. The standby
-// reads up to it, and no further. When the group has removed the owner, the standby's
-// process takes over, and its restore waits for the end of the transaction.
+// TestStandbyStopsBeforeAnOpenTransaction lets the owner hang in a transaction. The standby reads up to the
+// transaction and no further. When the group has removed the owner, the standby's process takes over, and its restore
+// waits for the end of the transaction.
 func TestStandbyStopsBeforeAnOpenTransaction(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	cfg := b.warmConfig("zombie")
@@ -119,8 +118,8 @@ func TestStandbyStopsBeforeAnOpenTransaction(t *testing.T) {
 	b.ready(zombie)
 }
 
-// TestStandbyLeavesTheStoreToTheTask: tasks move back and forth while each process follows
-// those of the other. The directory of a task has one owner at a time.
+// TestStandbyLeavesTheStoreToTheTask moves tasks back and forth while each process follows the tasks of the other.
+// The directory of a task has one owner at a time.
 func TestStandbyLeavesTheStoreToTheTask(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -147,8 +146,8 @@ func TestStandbyLeavesTheStoreToTheTask(t *testing.T) {
 	}
 }
 
-// TestStandbyDoesNotFollowACutChangelog: a changelog that lacks rows needs a decision. A
-// store that a standby made of it would look whole to the restore.
+// TestStandbyDoesNotFollowACutChangelog protects that a standby does not follow a changelog that lacks rows and needs
+// a decision. A restore would take the store that the standby made of it for a whole one.
 func TestStandbyDoesNotFollowACutChangelog(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -172,7 +171,8 @@ func TestStandbyDoesNotFollowACutChangelog(t *testing.T) {
 	b.awaitRefusals(two, 8, app.ChangelogCut)
 }
 
-// TestStandbyPausesWhileTheDiskFills: what it does not have to read waits for space.
+// TestStandbyPausesWhileTheDiskFills protects that a standby's reading, which is not urgent, waits until the disk has
+// space.
 func TestStandbyPausesWhileTheDiskFills(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -18,7 +18,7 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// batch makes n events of a name, spread over the partitions of signals.raw.
+// batch makes n events whose ids begin with name, spread over the partitions of signals.raw.
 func batch(name string, n int) []*kgo.Record {
 	var records []*kgo.Record
 	for at := range n {
@@ -27,7 +27,7 @@ func batch(name string, n int) []*kgo.Record {
 	return records
 }
 
-// assertOut checks which batches came out, each event once.
+// assertOut checks that exactly these batches were emitted, each event once.
 func assertOut(t *testing.T, b *bench, want ...[]*kgo.Record) {
 	t.Helper()
 	var got, keys []string
@@ -52,7 +52,7 @@ func (b *bench) latest(instance string) processor.Config {
 	return cfg
 }
 
-// TestStartEarliestTakesWhatIsThere: the default.
+// TestStartEarliestTakesWhatIsThere protects the default: a first start reads the topics from their beginning.
 func TestStartEarliestTakesWhatIsThere(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
@@ -67,8 +67,8 @@ func TestStartEarliestTakesWhatIsThere(t *testing.T) {
 	})
 }
 
-// TestStartLatestTakesOnlyWhatComes: what was in the raw topic before the first
-// start stays out.
+// TestStartLatestTakesOnlyWhatComes protects that "latest" leaves out the events that were in the raw topic before
+// the first start.
 func TestStartLatestTakesOnlyWhatComes(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
@@ -83,9 +83,9 @@ func TestStartLatestTakesOnlyWhatComes(t *testing.T) {
 	})
 }
 
-// TestStartLatestIsDecidedOnce: the place where a first start began is
-// committed when it is ready and not with the first event, so events that come
-// while the process is down are not skipped by the next "latest".
+// TestStartLatestIsDecidedOnce protects that the offset at which a first start began is committed when the process is
+// ready, and not with the first event. The next "latest" therefore does not skip events that come while the process
+// is down.
 func TestStartLatestIsDecidedOnce(t *testing.T) {
 	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
@@ -106,9 +106,8 @@ func TestStartLatestIsDecidedOnce(t *testing.T) {
 	})
 }
 
-// TestStartLatestWithSeveralWorkers: every worker meets the topic for the first
-// time, no matter which commits first. The group decides that, so the
-// start is tried several times.
+// TestStartLatestWithSeveralWorkers protects that every worker begins at "latest", whichever worker commits first.
+// The group decides the order, so the test starts several times.
 func TestStartLatestWithSeveralWorkers(t *testing.T) {
 	t.Parallel()
 	rounds := 5
@@ -135,8 +134,8 @@ func TestStartLatestWithSeveralWorkers(t *testing.T) {
 	}
 }
 
-// TestAddedPartitionStartsAtItsBeginning: events are in it before we know of
-// it, and "latest" was meant for what was there before the first start.
+// TestAddedPartitionStartsAtItsBeginning protects that an added partition is read from its beginning: it has events
+// before the process knows of it, and "latest" was meant for the events before the first start.
 func TestAddedPartitionStartsAtItsBeginning(t *testing.T) {
 	t.Parallel()
 	for _, start := range []string{app.StartEarliest, app.StartLatest} {
@@ -146,7 +145,7 @@ func TestAddedPartitionStartsAtItsBeginning(t *testing.T) {
 			b.produce(batch("before", 8)...)
 			cfg := b.config("one")
 			cfg.Start = start
-			// A client looks for new partitions every few minutes; here, at once.
+			// By default a client looks for new partitions every few minutes; here it looks at once.
 			i := b.ready(b.start(cfg, kgo.MetadataMaxAge(300*time.Millisecond)))
 			b.grow("signals.raw")
 			added := []*kgo.Record{signal("added-1", 4, testTime), signal("added-2", 4, testTime)}
@@ -172,8 +171,9 @@ func TestAddedPartitionStartsAtItsBeginning(t *testing.T) {
 	}
 }
 
-// TestAddedPartitionIsNoticed: nothing but the clients' own metadata requests shows it.
-// franz-go makes one in 5 minutes, which is longer than this test waits.
+// TestAddedPartitionIsNoticed protects that a process notices an added partition early. Only the clients' own
+// metadata requests show the partition, and franz-go by itself makes one in 5 minutes, which is longer than this test
+// waits.
 func TestAddedPartitionIsNoticed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -185,8 +185,8 @@ func TestAddedPartitionIsNoticed(t *testing.T) {
 	b.wait("the event of the added partition", func() bool { return len(b.read("signals.unique")) == 1 })
 }
 
-// TestPartitionAddedToTheRepartitionTopic: the process stops, with the advice that its next start
-// gives too. A second, contradicting one would send the operator in a circle.
+// TestPartitionAddedToTheRepartitionTopic protects that the process stops with the same advice that its next start
+// gives. A second, contradicting advice would send the operator in a circle.
 func TestPartitionAddedToTheRepartitionTopic(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -216,8 +216,8 @@ func (b *bench) stops(i *instance) {
 	})
 }
 
-// TestRestartTakesOverAtOnce: a process that comes back under its name gets its
-// partitions from the group without waiting until its former member expires.
+// TestRestartTakesOverAtOnce protects that a process which comes back under its name gets its partitions from the
+// group without waiting until its former member expires.
 func TestRestartTakesOverAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -246,9 +246,8 @@ func TestRestartTakesOverAtOnce(t *testing.T) {
 	assertOut(t, b, first, second, third)
 }
 
-// TestStartGoesOnAfterARefusedProducerID refuses, once, to give the client of
-// the start a producer id. An idempotent client is dead after that, and would
-// keep the process from ever starting: found by the simulation.
+// TestStartGoesOnAfterARefusedProducerID refuses once to give the client of the start a producer id. An idempotent
+// client never works after that, and would keep the process from ever starting. The simulation found this.
 func TestStartGoesOnAfterARefusedProducerID(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -23,7 +23,7 @@ import (
 	"oncebus/processor/security"
 )
 
-// unplayed are the start errors that no test plays on a broker, by a part of their text, and why not.
+// unplayed are the start errors that no test produces on a broker, each by a part of its text, with the reason.
 var unplayed = map[string]string{
 	"routes file: ":                "processor.New has refused the file without its secret, and so has the diagnosis",
 	"ONCEBUS_STATE_DIR: ":          "the disk of a directory that was just made cannot be read: TestDiagnosis judges it",
@@ -32,7 +32,8 @@ var unplayed = map[string]string{
 	"is in use by another process": "the running service locks it, which is right while a diagnosis looks",
 }
 
-// startErrors are ways to a start that is refused, besides those of changedPromises. They happen to an app of this build.
+// startErrors are situations in which a start is refused, in addition to changedPromises. They happen to an app of
+// this build.
 func startErrors() []startError {
 	secretRoute := strings.NewReplacer("signals", "alerts", "routes:\n", "", "    dead_letter", "    secret: true\n    dead_letter").Replace(benchRoutes)
 	row := func(key, value string) func(*bench, *processor.Config) {
@@ -253,11 +254,11 @@ func (b *bench) giveAway(path string) {
 	must(b.t, os.Chown(path, 4242, -1))
 }
 
-// verbs are those of a format.
+// verbs matches the verbs of a format string.
 var verbs = regexp.MustCompile(`%[-+ #0-9.]*[a-zA-Z%]`)
 
-// startErrorFormats returns the formats of the errors that end a start, by where they are: those in the functions that the roots of a
-// start call, in the package of each.
+// startErrorFormats returns the formats of the errors that end a start, by their place in the source: all errors in
+// the functions that the roots of a start call, within the package of each root.
 func startErrorFormats(t *testing.T) map[string]string {
 	t.Helper()
 	formats := map[string]string{}
@@ -300,7 +301,7 @@ func startErrorFormats(t *testing.T) map[string]string {
 	return formats
 }
 
-// calledName returns the name of a function that is called, and whether it may be a method.
+// calledName returns the name of the function that a call names, and whether the function may be a method.
 func calledName(call *ast.CallExpr) (name string, method bool) {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:
@@ -311,7 +312,7 @@ func calledName(call *ast.CallExpr) (name string, method bool) {
 	return "", false
 }
 
-// formatOf returns the longest text in the arguments of a call: an error may wrap that of another call.
+// formatOf returns the longest text in the arguments of a call, because an error may wrap the error of another call.
 func formatOf(call *ast.CallExpr) (longest string) {
 	for _, arg := range call.Args {
 		ast.Inspect(arg, func(n ast.Node) bool {

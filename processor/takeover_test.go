@@ -16,9 +16,8 @@ import (
 	"oncebus/processor/app"
 )
 
-// stoppingDialer dials real connections that can be made to hang: at the
-// first request of one API that names match, and from then on with whatever is
-// to be sent on any of them. To its broker, a process behind it looks as it
+// stoppingDialer dials real connections that can be made to hang, at the first request of one API whose client id
+// matches, and from then on for everything that is to be sent on any of them. To its broker, the process looks as it
 // does after SIGSTOP.
 type stoppingDialer struct {
 	api   kmsg.Key
@@ -64,7 +63,7 @@ type stoppingConn struct {
 	dialer *stoppingDialer
 }
 
-// Write knows a request by its head, as spoilingConn does.
+// Write recognizes a request by its head, as spoilingConn does.
 func (c *stoppingConn) Write(p []byte) (int, error) {
 	d := c.dialer
 	d.mu.Lock()
@@ -79,12 +78,11 @@ func (c *stoppingConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestZombieIsFenced stops a process in the middle of a transaction for longer
-// than its session, lets another take over, and lets the first go on while its
-// successor runs: the transaction it holds must not commit together with the
-// successor's (hazards B2, B6; fault p4). Where its offsets are already with
-// the broker, the successor waits for the transaction to time out. It does not run
-// in parallel: other tests would make the successor late.
+// TestZombieIsFenced stops a process in the middle of a transaction for longer than its session, lets another process
+// take over, and lets the first go on while its successor runs: the first process's transaction must not commit
+// together with the successor's (hazards B2, B6; fault p4). If the broker already has the offsets of the first
+// transaction, the successor waits for it to time out. The test does not run in parallel, because other tests would
+// make the successor late.
 func TestZombieIsFenced(t *testing.T) {
 	for name, api := range map[string]kmsg.Key{
 		"before its records": kmsg.Produce, "before its offsets": kmsg.TxnOffsetCommit, "before its commit": kmsg.EndTxn,
@@ -103,7 +101,7 @@ func TestZombieIsFenced(t *testing.T) {
 			records, sent := traffic(200)
 			b.produce(records...)
 			b.wait("the process to stop", dialer.hasStopped)
-			// Before the rest: the transaction may time out while the successor starts.
+			// The outcomes are read first, because the transaction may time out while the successor starts.
 			committed, aborted, unknown := zombie.outcomes(processor.StageDedup)
 			successor := b.start(b.config("successor"))
 			b.wait("the successor to emit the rest", func() bool { return len(b.read("signals.unique")) >= len(sent) })
@@ -122,11 +120,9 @@ func TestZombieIsFenced(t *testing.T) {
 	}
 }
 
-// TestRestartAbortsWhatItsFormerLifeLeftOpen stops a process for good with a
-// transaction open, and starts it again without its state: the transactional
-// id is the same, so the broker aborts what was left at once, and no reader waits
-// for a timeout, which is beyond this test's patience (decision D10, hazards
-// B11, C6).
+// TestRestartAbortsWhatItsFormerLifeLeftOpen stops a process for good with a transaction open, and starts it again
+// without its state. The transactional id is the same, so the broker aborts the open transaction at once, and no
+// reader waits for a timeout, which is longer than this test waits (decision D10, hazards B11, C6).
 func TestRestartAbortsWhatItsFormerLifeLeftOpen(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -163,9 +159,8 @@ func TestRestartAbortsWhatItsFormerLifeLeftOpen(t *testing.T) {
 	b.promiseHeld(cfg)
 }
 
-// TestPartitionThatComesBackIsRestored has partitions move away and back while
-// events go on: what their first owner still held of them is out of date
-// (invariant 10, hazards A8, B6).
+// TestPartitionThatComesBackIsRestored moves partitions away and back while events go on: the state that their first
+// owner still has of them is out of date (invariant 10, hazards A8, B6).
 func TestPartitionThatComesBackIsRestored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -191,8 +186,8 @@ func TestPartitionThatComesBackIsRestored(t *testing.T) {
 	b.assertWhole(first)
 }
 
-// TestOffsetsMoveWithTheCheckpoint: what the group has committed and what the
-// checkpoints say is the same, partition by partition (invariant 5; K6).
+// TestOffsetsMoveWithTheCheckpoint protects that the group's committed offset and the checkpoint's offset are equal
+// in each partition (invariant 5; K6).
 func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -215,9 +210,8 @@ func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
 	}
 }
 
-// TestRowsExpireByStreamTime judges events of years ago: their rows have
-// expired by any clock on the wall, and not by that of the events (D12,
-// hazard T5).
+// TestRowsExpireByStreamTime judges events from years ago. Their rows have expired by any wall clock, and have not
+// expired by the event times (D12, hazard T5).
 func TestRowsExpireByStreamTime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

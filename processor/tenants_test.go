@@ -14,7 +14,7 @@ import (
 	"oncebus/processor/deadletter"
 )
 
-// tenantRoutes has a route with tenants; more are further lines of it.
+// tenantRoutes returns a route with tenants; more are further lines of the route.
 func tenantRoutes(more ...string) string {
 	return strings.Join(append([]string{strings.TrimSuffix(benchRoutes, "\n"), "tenant: {header: x-tenant}"}, more...), "\n    ") + "\n"
 }
@@ -36,7 +36,7 @@ func (b *bench) tenantsOf(topic string) map[string]int {
 	return counts
 }
 
-// ofBothTenants are the events of two tenants with equal ids, in turn.
+// ofBothTenants makes the events of two tenants with equal ids, in turn.
 func ofBothTenants(from, to int) (all []*kgo.Record) {
 	for id := from; id < to; id++ {
 		all = append(all, ofTenant("noisy", id), ofTenant("quiet", id))
@@ -44,9 +44,9 @@ func ofBothTenants(from, to int) (all []*kgo.Record) {
 	return all
 }
 
-// TestTenantOverItsQuotaTakesNothingFromAnother: a tenant with far more keys than its quota gets
-// its quota, and dead letters that name it. Another tenant on the same topics and partitions
-// loses no event. A duplicate of a known key is no new key, and it is no dead letter.
+// TestTenantOverItsQuotaTakesNothingFromAnother covers a tenant with far more keys than its quota: it gets its quota,
+// and dead letters that name it. Another tenant on the same topics and partitions loses no event. A duplicate of a
+// known key is no new key, and does not become a dead letter.
 func TestTenantOverItsQuotaTakesNothingFromAnother(t *testing.T) {
 	t.Parallel()
 	const keys = 400 // of each tenant
@@ -91,8 +91,8 @@ func TestTenantOverItsQuotaTakesNothingFromAnother(t *testing.T) {
 	}
 }
 
-// TestQuotaMovesWithTheTask: what a task has granted is part of its checkpoints. A process with
-// an empty disk goes on where the other one stopped, after a stop and without one.
+// TestQuotaMovesWithTheTask protects that a task's grants are part of its checkpoints. A process with an empty disk
+// goes on where the other process ended.
 func TestQuotaMovesWithTheTask(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, tenantRoutes("quota: {keys: 60}"))
@@ -111,8 +111,8 @@ func TestQuotaMovesWithTheTask(t *testing.T) {
 	}
 }
 
-// TestRateOfATenant: events over the rate are dead letters, duplicates among them, and those of
-// another tenant are not.
+// TestRateOfATenant protects that events over the rate become dead letters, duplicates included, while events of
+// another tenant do not.
 func TestRateOfATenant(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, tenantRoutes("quota: {tenants: {noisy: {events_per_second: 0.01}}}")) // one in 400 s for each of 4 partitions
@@ -131,7 +131,7 @@ func TestRateOfATenant(t *testing.T) {
 	}
 }
 
-// TestShareOfAQuota: the shares of all tasks are the quota, with keys rounded up.
+// TestShareOfAQuota protects that the shares of all tasks add up to the quota, with numbers of keys rounded up.
 func TestShareOfAQuota(t *testing.T) {
 	routes, err := rules.ParseRoutes("routes.yaml", []byte(tenantRoutes("quota: {keys: 10, events_per_second: 2.5, tenants: {a: {keys: 1}}}")))
 	must(t, err)
@@ -148,9 +148,9 @@ func TestShareOfAQuota(t *testing.T) {
 	}
 }
 
-// TestHistoryPutsNoTenantOverItsQuota: an app that starts on a topic with the events of hours reads
-// them within seconds, and its inputs one before another. A tenant that sent them below its quota gets
-// all of them, also if the process ends meanwhile. What it then sends at once is over its rate.
+// TestHistoryPutsNoTenantOverItsQuota covers an app that starts on a topic with the events of hours: it reads them
+// within seconds, and its inputs one after the other. A tenant that sent these events below its quota gets all of
+// them, also if the process ends meanwhile. Events that it then sends at once are over its rate.
 func TestHistoryPutsNoTenantOverItsQuota(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, tenantRoutes("quota: {keys: 1600, events_per_second: 1}")) // it has some 600 keys in an hour

@@ -17,10 +17,10 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// orderedMS is the time of the first records of these tests, minuteMS a minute.
+// orderedMS is the time of the first records of these tests; minuteMS is a minute.
 const orderedMS, minuteMS = int64(900_000_000_000), int64(60_000)
 
-// orderingBench is the order of a worker with what it was asked to do.
+// orderingBench is the time order of one worker, together with what the order asked the worker to do.
 type orderingBench struct {
 	*timeOrder
 	t      *testing.T
@@ -47,7 +47,7 @@ func newOrderingBench(t *testing.T, s *shared) *orderingBench {
 	return b
 }
 
-// assignAll assigns partitions with a backlog of so many records.
+// assignAll assigns partitions with a backlog of this number of records each.
 func (b *orderingBench) assignAll(backlog int64, partitions ...int32) {
 	for _, p := range partitions {
 		b.assign(app.TaskID{Topic: "raw", Partition: p}, 0, backlog)
@@ -55,8 +55,7 @@ func (b *orderingBench) assignAll(backlog int64, partitions ...int32) {
 	b.joined()
 }
 
-// fetched returns a poll of a partition of which so many records are left, with records of some
-// minutes.
+// fetched returns a poll of a partition that has left more records, with records of these minutes.
 func (b *orderingBench) fetched(partition int32, left int64, minutes ...int64) kgo.FetchPartition {
 	p := kgo.FetchPartition{Partition: partition}
 	for _, m := range minutes {
@@ -93,14 +92,15 @@ func (b *orderingBench) wantAfter(when string, took time.Duration, fetches kgo.F
 	}
 }
 
-// nothing is what a poll returns that ended without records.
+// nothing returns what a poll returns that ended without records.
 func nothing() kgo.Fetches { return kgo.Fetches{{}} }
 
-// pass lets time pass in a bubble.
+// pass lets time pass in a synctest bubble.
 func pass(d time.Duration) { <-time.After(d) }
 
-// TestBacklogsGoInTheOrderOfTime: a record is handed out when no other partition may have an earlier
-// one, but for a part of a row's life. A partition at the end of its log makes no other one wait.
+// TestBacklogsGoInTheOrderOfTime protects that a record is handed out only when no other partition may have an
+// earlier record, apart from a fraction of a row's life. A partition at the end of its log makes no other partition
+// wait.
 func TestBacklogsGoInTheOrderOfTime(t *testing.T) {
 	t.Parallel()
 	b := newOrderingBench(t, &shared{})
@@ -117,7 +117,7 @@ func TestBacklogsGoInTheOrderOfTime(t *testing.T) {
 	b.want("a live record", pollOf(b.fetched(1, 0, 5)), 99, "1:5")
 }
 
-// TestNoMoreIsHandedOutThanWanted: a transaction with fewer records gets the earliest ones.
+// TestNoMoreIsHandedOutThanWanted protects that a transaction with room for fewer records gets the earliest ones.
 func TestNoMoreIsHandedOutThanWanted(t *testing.T) {
 	t.Parallel()
 	b := newOrderingBench(t, &shared{})
@@ -134,8 +134,8 @@ func TestNoMoreIsHandedOutThanWanted(t *testing.T) {
 	b.want("the others", nothing(), 2, "0:30", "1:40")
 }
 
-// TestLiveRecordsWaitForNoBacklog: also those of a partition that had some to catch up with, behind
-// which others are far: they go after a bounded time.
+// TestLiveRecordsWaitForNoBacklog protects that live records go after a bounded time, also those of a partition that
+// had a backlog while other partitions are still far behind.
 func TestLiveRecordsWaitForNoBacklog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestLiveRecordsWaitForNoBacklog(t *testing.T) {
 	})
 }
 
-// TestLiveRecordsCostNothing: without a backlog a poll is handed out as it is.
+// TestLiveRecordsCostNothing protects that, without a backlog, a poll is handed out unchanged.
 func TestLiveRecordsCostNothing(t *testing.T) {
 	b := newOrderingBench(t, &shared{})
 	b.assignAll(0, 0, 1)
@@ -167,8 +167,9 @@ func TestLiveRecordsCostNothing(t *testing.T) {
 	}
 }
 
-// TestPartitionOfWhichNothingComes: others wait for it for a bounded time of polls in vain. A
-// pause by the pacer does not count (FLIP-471). With a backlog it makes others wait again (FLINK-40475).
+// TestPartitionOfWhichNothingComes protects that other partitions wait for a silent one only for a bounded time of
+// polls in vain. A pause by the pacer does not count as silence (FLIP-471). With a backlog, the partition makes
+// others wait again (FLINK-40475).
 func TestPartitionOfWhichNothingComes(t *testing.T) {
 	t.Parallel()
 	b := newOrderingBench(t, &shared{})
@@ -184,7 +185,7 @@ func TestPartitionOfWhichNothingComes(t *testing.T) {
 	b.want("others wait again", pollOf(b.fetched(0, 90_000, 301)), 99)
 }
 
-// TestRecordsWithoutAUsableTimestampGoAtOnce: those from the future, and those without one.
+// TestRecordsWithoutAUsableTimestampGoAtOnce covers records from the future, and records without a timestamp.
 func TestRecordsWithoutAUsableTimestampGoAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newOrderingBench(t, &shared{})
@@ -199,9 +200,9 @@ func TestRecordsWithoutAUsableTimestampGoAtOnce(t *testing.T) {
 	b.want("it moved no time", pollOf(b.fetched(1, 900, 0)), 99, "1:0")
 }
 
-// TestCatchUpIsNotCappedByTheRoom: a worker alone takes all it gets, and one that waits for another
-// goes on as soon as that one has (FLINK-37399). One without a backlog, or with none any more, keeps
-// no other one back (FLINK-32414, FLINK-37670).
+// TestCatchUpIsNotCappedByTheRoom protects that a worker alone takes everything it gets, and that a worker that waits
+// for another goes on as soon as the other has handed records out (FLINK-37399). A worker without a backlog, or whose
+// backlog has ended, holds no other worker back (FLINK-32414, FLINK-37670).
 func TestCatchUpIsNotCappedByTheRoom(t *testing.T) {
 	t.Parallel()
 	s := &shared{}
@@ -229,7 +230,8 @@ func TestCatchUpIsNotCappedByTheRoom(t *testing.T) {
 	}
 }
 
-// TestMuchIsSentBeforeMoreIsHandedOut: only if other workers have backlogs, and once.
+// TestMuchIsSentBeforeMoreIsHandedOut protects that a worker sends what it has, once, before it hands out much more,
+// and only if other workers have backlogs.
 func TestMuchIsSentBeforeMoreIsHandedOut(t *testing.T) {
 	t.Parallel()
 	s := &shared{}
@@ -252,8 +254,8 @@ func TestMuchIsSentBeforeMoreIsHandedOut(t *testing.T) {
 	want("once", 132, false)
 }
 
-// TestWorkerThatStandsIsLeftOut: after stuckAfter, as is a partition that no worker has taken since one
-// gave it up.
+// TestWorkerThatStandsIsLeftOut protects that the others leave out a worker that stands still for stuckAfter, and a
+// partition that no worker has taken since its owner gave it up.
 func TestWorkerThatStandsIsLeftOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -276,8 +278,8 @@ func TestWorkerThatStandsIsLeftOut(t *testing.T) {
 	})
 }
 
-// TestErrorFollowsTheRecordsBeforeIt: an error of a partition is handed out behind its records, which
-// wait for none. After a reset a batch that is too large is announced again.
+// TestErrorFollowsTheRecordsBeforeIt protects that an error of a partition is handed out behind the records before
+// it, which then wait for no other partition. After a reset, the client announces a batch that is too large again.
 func TestErrorFollowsTheRecordsBeforeIt(t *testing.T) {
 	t.Parallel()
 	b := newOrderingBench(t, &shared{})
@@ -303,8 +305,8 @@ func TestErrorFollowsTheRecordsBeforeIt(t *testing.T) {
 	b.want("no memory for what is not here", pollOf(b.fetched(0, 900, 20), kgo.FetchPartition{Partition: 1, Err: kafka.ErrBudgetExhausted}), 99, "1:"+kafka.ErrBudgetExhausted.Error(), "0:15", "0:20")
 }
 
-// TestLossComesBeforeTheRecordsBehindIt: the client has gone back to where a new leader has other records, hands them out, and
-// says why behind them.
+// TestLossComesBeforeTheRecordsBehindIt covers a client that has gone back to an offset where a new leader has other
+// records: it hands out these records, and reports the loss only behind them. The worker must find the loss first.
 func TestLossComesBeforeTheRecordsBehindIt(t *testing.T) {
 	t.Parallel()
 	lost := &kgo.ErrDataLoss{Topic: "raw", Partition: 1, ConsumedTo: 250, ResetTo: 200}
@@ -320,8 +322,8 @@ func TestLossComesBeforeTheRecordsBehindIt(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsIsDropped: of partitions that are gone, of those that come back, and at a reset, after
-// which others wait until the records come again.
+// TestWhatWaitsIsDropped protects that a worker drops the waiting records of partitions that are gone, of partitions
+// that come back, and of all partitions at a reset, after which others wait until the records come again.
 func TestWhatWaitsIsDropped(t *testing.T) {
 	t.Parallel()
 	b := newOrderingBench(t, &shared{})
@@ -339,8 +341,8 @@ func TestWhatWaitsIsDropped(t *testing.T) {
 	b.want("their records come again", pollOf(b.fetched(0, 900, 10), b.fetched(2, 900, 0)), 99, "2:0")
 }
 
-// TestClientFetchesNoMoreThanWaits: a partition of which enough waits is fetched again when less does,
-// and also if all of it goes at once.
+// TestClientFetchesNoMoreThanWaits protects that a partition with enough waiting records is fetched again only when
+// fewer wait, also if all of them are handed out at once.
 func TestClientFetchesNoMoreThanWaits(t *testing.T) {
 	t.Parallel()
 	b := newOrderingBench(t, &shared{})
@@ -360,7 +362,7 @@ func TestClientFetchesNoMoreThanWaits(t *testing.T) {
 	}
 }
 
-// TestUnrelatedTopicsDoNotWait: topics without a common stream time, and those that have none.
+// TestUnrelatedTopicsDoNotWait covers topics without a common stream time, and topics that have no stream time.
 func TestUnrelatedTopicsDoNotWait(t *testing.T) {
 	t.Parallel()
 	b := newOrderingBench(t, &shared{})

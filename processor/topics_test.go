@@ -15,8 +15,8 @@ import (
 // withDuplicates is the bench's routes file with a policy for copies.
 func withDuplicates(policy string) string { return benchRoutes + "    duplicates: " + policy + "\n" }
 
-// TestMissingTopicsAreNamedAtOnce: without ONCEBUS_CREATE_TOPICS, every input,
-// output, duplicates and dead-letter topic has to be there.
+// TestMissingTopicsAreNamedAtOnce protects that, without ONCEBUS_CREATE_TOPICS, a start names all missing input,
+// output, duplicates and dead-letter topics.
 func TestMissingTopicsAreNamedAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, withDuplicates("{to: signals.duplicates}"))
@@ -31,8 +31,8 @@ func TestMissingTopicsAreNamedAtOnce(t *testing.T) {
 	b.ready(b.start(cfg))
 }
 
-// TestInternalNamesAreNotForRoutes: a route must not read or write what the app
-// keeps for itself.
+// TestInternalNamesAreNotForRoutes protects that a route can neither read nor write a topic that the app keeps for
+// itself.
 func TestInternalNamesAreNotForRoutes(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"app-repartition", "app-repartition-changelog", "app-manifest"} {
@@ -55,8 +55,8 @@ func (b *bench) alter(topic, name, value string) {
 	}
 }
 
-// TestWrongSettingsOfInternalTopicsAreRefused: each would lose, in time,
-// something oncebus stands on. The refusal says how to put it right.
+// TestWrongSettingsOfInternalTopicsAreRefused protects against topic settings that would, in time, lose something
+// oncebus relies on. The refusal says how to correct the setting.
 func TestWrongSettingsOfInternalTopicsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -86,8 +86,9 @@ func TestWrongSettingsOfInternalTopicsAreRefused(t *testing.T) {
 	b.ready(b.start(cfg))
 }
 
-// TestAgeDeletesNothingFromAChangelog: a stop may be longer than any retention. An app
-// of an older build gets the command that alters its changelog, whatever its windows.
+// TestAgeDeletesNothingFromAChangelog protects that no retention deletes from a changelog, because a stop may be
+// longer than any retention. An app of an older build gets the command that alters its changelog, whatever its
+// windows.
 func TestAgeDeletesNothingFromAChangelog(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -102,7 +103,8 @@ func TestAgeDeletesNothingFromAChangelog(t *testing.T) {
 	b.ready(b.start(cfg))
 }
 
-// TestAllWrongSettingsAreReportedTogether: one start shows the whole way.
+// TestAllWrongSettingsAreReportedTogether protects that one start reports all wrong settings, so that an operator can
+// correct them at once.
 func TestAllWrongSettingsAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -114,8 +116,8 @@ func TestAllWrongSettingsAreReportedTogether(t *testing.T) {
 	b.refused(cfg, "app-repartition-changelog has retention.ms=1", "app-repartition has retention.ms=1", "app-manifest has cleanup.policy=delete")
 }
 
-// TestCompactedOutcomesTopicIsRefused: under compaction an outcome would replace that of
-// another event with the same record key, and one without a value would be a tombstone.
+// TestCompactedOutcomesTopicIsRefused protects outcomes against compaction: an outcome would replace the outcome of
+// another event with the same record key, and an outcome without a value would be a tombstone.
 func TestCompactedOutcomesTopicIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"compact", "compact,delete", "delete,compact"} {
@@ -133,7 +135,8 @@ func TestCompactedOutcomesTopicIsRefused(t *testing.T) {
 	}
 }
 
-// TestOutcomesTopicIsCreatedWithoutCompaction, whatever the default of the brokers is.
+// TestOutcomesTopicIsCreatedWithoutCompaction protects that the outcomes topic is created without compaction,
+// whatever the default of the brokers is.
 func TestOutcomesTopicIsCreatedWithoutCompaction(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))

@@ -39,8 +39,9 @@ func emptyStore(t *testing.T) *state.Store {
 	return store
 }
 
-// TestRecordsOutliveATransactionThatPanics: franz-go reads them until its
-// process is gone. One that could not be flushed is read, too.
+// TestRecordsOutliveATransactionThatPanics protects that the emitter does not use the records of a transaction again
+// after a panic, because franz-go reads them until its process is gone. The same holds for a transaction that could
+// not be flushed.
 func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 	for name, c := range map[string]struct {
 		end   func() error
@@ -64,9 +65,9 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 	}
 }
 
-// TestRecordThatWasNeverPlacedIsWrittenNowhere: a client that is closed while no broker answers
-// fails records whose partition it has not chosen. They have the emitter's number for the
-// partitioner, which is no partition.
+// TestRecordThatWasNeverPlacedIsWrittenNowhere covers a client that is closed while no broker answers: it fails
+// records for which it has not chosen a partition. Their partition field still has the number by which the
+// partitioner chooses, which is no partition.
 func TestRecordThatWasNeverPlacedIsWrittenNowhere(t *testing.T) {
 	refusing, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -98,9 +99,9 @@ func TestRecordThatWasNeverPlacedIsWrittenNowhere(t *testing.T) {
 	}
 }
 
-// TestCheckpointsAloneCarryOffsetsToo: a transaction in which an idle task sweeps its
-// changelog has no input, and has to be fenced like any other (invariant
-// 5, hazard A7). A request without offsets, member or generation goes nowhere.
+// TestCheckpointsAloneCarryOffsetsToo protects that a transaction in which an idle task sweeps its changelog, and
+// which has no input, is fenced like any other (invariant 5, hazard A7). A request without offsets, member or
+// generation is never sent.
 func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	id := app.TaskID{Topic: "app-repartition", Partition: 2}
 	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}, Clock: app.NewBrokerClock()}
@@ -145,8 +146,8 @@ func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	}
 }
 
-// TestBoundFollowsTimeouts plays transactions whose time depends on their size, and
-// expects that they commit, and that their size is close to what the timeout allows.
+// TestBoundFollowsTimeouts plays transactions whose duration depends on their size. It expects that they commit, and
+// that their size comes close to what the timeout allows.
 func TestBoundFollowsTimeouts(t *testing.T) {
 	const timeout = 15 * time.Second
 	for name, c := range map[string]struct {
@@ -184,8 +185,8 @@ func TestBoundFollowsTimeouts(t *testing.T) {
 	}
 }
 
-// TestBoundGrowsBackAfterSlowBrokers: a broker that needs two thirds of the timeout
-// for any transaction must not keep the bound at one record.
+// TestBoundGrowsBackAfterSlowBrokers protects that brokers which need two thirds of the timeout for any transaction
+// do not keep the bound at one record.
 func TestBoundGrowsBackAfterSlowBrokers(t *testing.T) {
 	b := newTransactionBound(15*time.Second, prometheus.NewGauge(prometheus.GaugeOpts{Name: "bound"}))
 	for b.records > 1 {

@@ -56,7 +56,7 @@ func (b *bench) checkpoints() map[int32]*wire.Checkpoint {
 	return newest
 }
 
-// trimmedTo reports whether a changelog begins at its floor, and fails if it begins above.
+// trimmedTo reports whether a changelog begins at its floor, and fails the test if the changelog begins above.
 func (b *bench) trimmedTo(start, floor int64) bool {
 	b.t.Helper()
 	if start > floor {
@@ -65,8 +65,8 @@ func (b *bench) trimmedTo(start, floor int64) bool {
 	return start == floor
 }
 
-// steps sends batches of two events, 20 minutes of event time apart, and lets the app
-// work each off: the changelog gets a transaction for each.
+// steps sends batches of two events, 20 minutes of event time apart, and lets the app process each batch, so that the
+// changelog gets a transaction for each.
 func (b *bench) steps(i *instance, from, to int) (all []*kgo.Record) {
 	b.t.Helper()
 	for step := from; step < to; step++ {
@@ -108,9 +108,9 @@ func (b *bench) replay(i *instance, all []*kgo.Record) {
 	b.drain(i, "signals.raw")
 }
 
-// TestChangelogIsTrimmed advances stream time by ten hours. The changelog loses what no
-// event needs, never more than its newest checkpoint states. A process without local
-// state rebuilds from the rest, and emits nothing twice when all events come again.
+// TestChangelogIsTrimmed advances stream time by ten hours. The changelog loses the records that no event needs, and
+// never more than its newest checkpoint allows. A process without local state rebuilds from the rest, and emits
+// nothing twice when all events come again.
 func TestChangelogIsTrimmed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -139,8 +139,8 @@ func TestChangelogIsTrimmed(t *testing.T) {
 	}
 }
 
-// TestKillBetweenFloorAndTrim ends a process when its floor is committed and nothing is
-// deleted. The next process deletes it.
+// TestKillBetweenFloorAndTrim kills a process when its floor is committed and nothing is deleted yet. The next
+// process makes the deletion.
 func TestKillBetweenFloorAndTrim(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -163,8 +163,8 @@ func TestKillBetweenFloorAndTrim(t *testing.T) {
 	b.assertNoneTwice(all)
 }
 
-// TestSweepCompletesAChangelog empties the changelog while local state is whole. Without
-// input the task writes all rows again. After that a process without local state rebuilds.
+// TestSweepCompletesAChangelog empties the changelog while the local state is whole. Without input, the task writes
+// all rows again. After that, a process without local state can rebuild.
 func TestSweepCompletesAChangelog(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -194,8 +194,8 @@ func TestSweepCompletesAChangelog(t *testing.T) {
 	b.assertNoneTwice(all)
 }
 
-// TestStandingNamespaceIsSwept: one route gets no event any more, so its rows would keep
-// the changelog for ever. They are written again, and still decide after a rebuild.
+// TestStandingNamespaceIsSwept covers a route that gets no event any more, so that its rows would hold the changelog
+// for ever. The task writes them again, and they still decide after a rebuild.
 func TestStandingNamespaceIsSwept(t *testing.T) {
 	t.Parallel()
 	const routes = benchRoutes + `  - name: orders
@@ -229,8 +229,8 @@ func TestStandingNamespaceIsSwept(t *testing.T) {
 	standing := b.checkpoints()[0]
 	var all []*kgo.Record
 	step := 0
-	// The floor moves with the input, but eviction and deletion run at their own times: no
-	// number of steps is sure to be enough.
+	// The floor moves with the input, but eviction and deletion run at their own times, so no number of steps is
+	// certain to be enough.
 	swept := func() {
 		t.Helper()
 		began := b.changelogStarts()[0]
@@ -260,8 +260,8 @@ func TestStandingNamespaceIsSwept(t *testing.T) {
 	b.assertNoneTwice(all)
 }
 
-// TestClampedRowStaysInTheChangelog: an event from the far future is clamped to a time far
-// ahead of stream time. Its row stays while the rows around it are due.
+// TestClampedRowStaysInTheChangelog covers an event from the far future that is clamped to a time far ahead of stream
+// time. Its row stays while the rows around it are trimmed.
 func TestClampedRowStaysInTheChangelog(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes+"    on_future: clamp\n")
@@ -287,8 +287,8 @@ func TestClampedRowStaysInTheChangelog(t *testing.T) {
 	b.assertNoneTwice(all)
 }
 
-// TestTrimDuringARestore answers the first fetches of a restore as a broker does whose log
-// begins later since: the restore lists the start again.
+// TestTrimDuringARestore answers the first fetches of a restore as a broker does whose log start has moved meanwhile:
+// the restore lists the start again.
 func TestTrimDuringARestore(t *testing.T) {
 	t.Parallel()
 	for name, stored := range map[string]bool{"without local state": false, "with older local state": true} {

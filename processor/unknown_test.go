@@ -18,7 +18,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// bothRoutes are the bench's route and one more, alerts.
+// bothRoutes are the bench's route and a second route named alerts.
 var bothRoutes = benchRoutes + strings.NewReplacer("signals", "alerts", "routes:\n", "").Replace(benchRoutes)
 
 // alert makes an event of the route alerts.
@@ -28,8 +28,7 @@ func alert(id string) *kgo.Record {
 	return r
 }
 
-// idIn returns an id whose key is in a partition of the repartition topic; with another
-// number, another id.
+// idIn returns an id whose key belongs to this partition of the repartition topic. Another number gives another id.
 func (b *bench) idIn(i *instance, topic string, partition int32, number int) string {
 	b.t.Helper()
 	deriver := b.routes.NewDeriver(nil)
@@ -67,8 +66,8 @@ func (i *instance) taskOf(partition int32) processor.TaskState {
 	return processor.TaskState{}
 }
 
-// rollingUpdate is an app in the middle of a rolling update: old does not know the route
-// alerts, fresh does. Both own tasks.
+// rollingUpdate is an app in the middle of a rolling update: the process old does not know the route alerts, the
+// process fresh does. Both own tasks.
 type rollingUpdate struct {
 	*bench
 	oldConfig  processor.Config
@@ -76,7 +75,7 @@ type rollingUpdate struct {
 	waits      int32 // a task of old
 }
 
-// roll starts an app of one process without the route alerts, and one more with it.
+// roll starts an app with one process without the route alerts, and a second process with it.
 //
 // The app is at level 1, where the routes file of each process decides.
 func roll(t *testing.T) *rollingUpdate {
@@ -85,7 +84,7 @@ func roll(t *testing.T) *rollingUpdate {
 	return rollOver(b, bothRoutes, b.config("one"), func(*processor.Processor) {})
 }
 
-// rollOver starts a process with the bench's routes, and one more with others.
+// rollOver starts a process with the bench's routes, and a second process with other routes.
 func rollOver(b *bench, routes string, cfg processor.Config, prepare func(*processor.Processor)) *rollingUpdate {
 	b.t.Helper()
 	u := &rollingUpdate{bench: b, oldConfig: cfg}
@@ -102,9 +101,9 @@ func rollOver(b *bench, routes string, cfg processor.Config, prepare func(*proce
 	return u
 }
 
-// meet sends a record of the route alerts to a task of old, between two of its own route,
-// and waits until the task waits. It returns the ids: of the event before the unknown one,
-// of that one, and of the event after it.
+// meet sends a record of the route alerts to a task of old, between two records of its own route, and waits until the
+// task waits. It returns three ids: of the event before the unknown record, of the unknown record, and of the event
+// after it.
 func (u *rollingUpdate) meet() (before, unknown, after string) {
 	u.t.Helper()
 	before, after = u.idIn(u.old, "signals.raw", u.waits, 1), u.idIn(u.old, "signals.raw", u.waits, 2)
@@ -129,9 +128,9 @@ func (u *rollingUpdate) routedWith(id string) *kgo.Record {
 	return nil
 }
 
-// TestRecordsOfAnUnknownRouteWait: a rolling update adds a route, and a process that does
-// not know it yet owns a task that gets its records. That task waits before the first of
-// them. The process does not stop, and its other tasks continue.
+// TestRecordsOfAnUnknownRouteWait covers a rolling update that adds a route while a process that does not know the
+// route yet owns a task that gets its records. That task waits before the first such record. The process does not
+// stop, and its other tasks continue.
 func TestRecordsOfAnUnknownRouteWait(t *testing.T) {
 	t.Parallel()
 	u := roll(t)
@@ -180,8 +179,8 @@ func TestRecordsOfAnUnknownRouteWait(t *testing.T) {
 	}
 }
 
-// TestLagInSecondsIsThatOfTheOldestRecord: it is measured from the broker's time of the record
-// that waits, and rises while the task publishes nothing.
+// TestLagInSecondsIsThatOfTheOldestRecord protects that the lag is measured from the broker's time of the record that
+// waits, and rises while the task publishes nothing.
 func TestLagInSecondsIsThatOfTheOldestRecord(t *testing.T) {
 	t.Parallel()
 	u := roll(t)
@@ -206,8 +205,8 @@ func TestLagInSecondsIsThatOfTheOldestRecord(t *testing.T) {
 	}
 }
 
-// TestWaitingTaskContinuesAfterARestartWithTheRoute: the rolling update reaches the old
-// process. Every event comes out once.
+// TestWaitingTaskContinuesAfterARestartWithTheRoute lets the rolling update reach the old process. Every event is
+// emitted once.
 func TestWaitingTaskContinuesAfterARestartWithTheRoute(t *testing.T) {
 	t.Parallel()
 	u := roll(t)
@@ -223,7 +222,8 @@ func TestWaitingTaskContinuesAfterARestartWithTheRoute(t *testing.T) {
 	u.assertKeys("alerts.unique", unknown)
 }
 
-// TestWaitingTaskContinuesInAProcessWithTheRoute: the partition moves to another process.
+// TestWaitingTaskContinuesInAProcessWithTheRoute lets the partition of a waiting task move to a process that knows
+// the route. The task continues there.
 func TestWaitingTaskContinuesInAProcessWithTheRoute(t *testing.T) {
 	t.Parallel()
 	u := roll(t)
@@ -238,8 +238,8 @@ func TestWaitingTaskContinuesInAProcessWithTheRoute(t *testing.T) {
 	}
 }
 
-// TestRecordsOfARemovedRouteWait: a route was removed before its records were processed.
-// They wait until it is put back. Then the task continues.
+// TestRecordsOfARemovedRouteWait removes a route before its records are processed. They wait until the route is put
+// back; then the task continues.
 func TestRecordsOfARemovedRouteWait(t *testing.T) {
 	t.Parallel()
 	u := roll(t)
@@ -261,8 +261,8 @@ func TestRecordsOfARemovedRouteWait(t *testing.T) {
 	u.assertKeys("alerts.unique", unknown)
 }
 
-// TestUnknownRecordInATransactionThatAborts: the transaction in which the task met the
-// record does not commit. The task judges the records before it again, once, and waits.
+// TestUnknownRecordInATransactionThatAborts aborts the transaction in which the task met the unknown record. The task
+// judges the records before it again, once, and waits.
 func TestUnknownRecordInATransactionThatAborts(t *testing.T) {
 	t.Parallel()
 	u := roll(t)
@@ -287,9 +287,9 @@ func TestUnknownRecordInATransactionThatAborts(t *testing.T) {
 	u.assertKeys("alerts.unique", alerts...)
 }
 
-// TestUnknownRecordDuringABypass: the unknown route shares the namespace of a route that
-// fails open, and its record meets a task without a store. It is neither forwarded nor
-// counted as forwarded: then no process would emit it.
+// TestUnknownRecordDuringABypass covers an unknown route that shares the namespace of a fail_open route, and whose
+// record meets a task without a store. The task neither forwards the record nor counts it as forwarded, because no
+// process would then emit it.
 func TestUnknownRecordDuringABypass(t *testing.T) {
 	t.Parallel()
 	const open = "    on_state_failure: fail_open\n"
@@ -316,8 +316,8 @@ func TestUnknownRecordDuringABypass(t *testing.T) {
 	u.assertKeys("alerts.unique", unknown)
 }
 
-// TestRemovedRouteWithoutRecordsLeavesTheAppReady: the records of the route were all
-// processed before the rolling update that removes it.
+// TestRemovedRouteWithoutRecordsLeavesTheAppReady protects that a rolling update may remove a route whose records
+// were all processed before: the app stays ready.
 func TestRemovedRouteWithoutRecordsLeavesTheAppReady(t *testing.T) {
 	t.Parallel()
 	for name, routes := range map[string]string{
@@ -353,7 +353,7 @@ func TestRemovedRouteWithoutRecordsLeavesTheAppReady(t *testing.T) {
 	}
 }
 
-// owns reports whether the group assigned partitions of a topic to the instance.
+// owns reports whether the group has assigned partitions of a topic to the instance.
 func (i *instance) owns(topic string) bool {
 	for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
 		for id := range i.Assigned(stage) {
@@ -365,9 +365,8 @@ func (i *instance) owns(topic string) bool {
 	return false
 }
 
-// keepAssignments makes static members keep their assignment over a restart with other
-// topics, as Kafka does: it compares the names of their balancers, the embedded broker
-// their subscriptions too.
+// keepAssignments lets static members keep their assignment over a restart with other topics, as Kafka does: Kafka
+// compares only the names of their balancers, while the embedded broker also compares their subscriptions.
 func (b *bench) keepAssignments() {
 	joins := map[string][]kmsg.JoinGroupRequestProtocol{} // by member, its last join
 	b.cluster.Intercept(func(kreq kmsg.Request) (kmsg.Response, error, bool) {

@@ -16,7 +16,7 @@ import (
 	"oncebus/processor/assign"
 )
 
-// warmConfig has enough partitions that no process gets the ones that it had by chance.
+// warmConfig has so many partitions that no process gets its former partitions by chance.
 func (b *bench) warmConfig(instance string) processor.Config {
 	cfg := b.config(instance)
 	cfg.Partitions = 8
@@ -43,9 +43,9 @@ func (b *bench) balancerOf() string {
 	return described[app.GroupName("app", processor.StageDedup)].Protocol
 }
 
-// TestFormerOwnerGetsItsTasksAgain: a process stays away for longer than its session, so
-// that others run its tasks. When it comes back it gets the same tasks, and reads only what
-// their changelogs got meanwhile. A process that has lost its directories reads all.
+// TestFormerOwnerGetsItsTasksAgain lets a process stay away for longer than its session, so that others run its
+// tasks. When it comes back it gets the same tasks, and reads only what their changelogs got meanwhile. A process
+// that has lost its directories reads everything.
 func TestFormerOwnerGetsItsTasksAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -95,8 +95,8 @@ func TestFormerOwnerGetsItsTasksAgain(t *testing.T) {
 	b.assertWhole(one)
 }
 
-// TestMembersOfferTheBalancerOfEarlierBuilds: a broker refuses a member that shares no balancer
-// with the group.
+// TestMembersOfferTheBalancerOfEarlierBuilds protects that members also offer the balancer of earlier builds, because
+// a broker refuses a member that shares no balancer with the group.
 func TestMembersOfferTheBalancerOfEarlierBuilds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -122,9 +122,9 @@ func TestMembersOfferTheBalancerOfEarlierBuilds(t *testing.T) {
 	}
 }
 
-// TestBuildsWithAndWithoutTheBalancerShareAGroup: a member of an earlier build knows only
-// cooperative-sticky, so its group uses that. When it has left, the group uses the new one,
-// and goes back when it returns. Tasks that stay are not restored.
+// TestBuildsWithAndWithoutTheBalancerShareAGroup covers a member of an earlier build, which knows only
+// cooperative-sticky, so that its group uses that balancer. When the member has left, the group uses the new
+// balancer, and goes back when the member returns. Tasks that stay are not restored.
 func TestBuildsWithAndWithoutTheBalancerShareAGroup(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
@@ -160,8 +160,8 @@ func TestBuildsWithAndWithoutTheBalancerShareAGroup(t *testing.T) {
 	assertOnce(t, b.read("signals.unique"), sent)
 }
 
-// TestWorkersOfAProcessShareItsDirectories: any worker of a process counts as warm for all
-// directories of the process, also those that another worker wrote.
+// TestWorkersOfAProcessShareItsDirectories protects that any worker of a process counts as warm for all directories
+// of the process, also for those that another worker wrote.
 func TestWorkersOfAProcessShareItsDirectories(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -10,9 +10,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// TestWindowChangesWhileItRuns: the window becomes longer, shorter and longer again under a
-// process that runs on. After each change the process restarts without its local state,
-// right after the first events of the new set, and judges as the one before.
+// TestWindowChangesWhileItRuns makes the window longer, shorter and longer again under a running process. After each
+// change, right after the first events of the new set, the process restarts without its local state and must judge as
+// it did before the restart.
 func TestWindowChangesWhileItRuns(t *testing.T) {
 	t.Parallel()
 	const h = int64(time.Hour / time.Millisecond)
@@ -58,7 +58,7 @@ func TestWindowChangesWhileItRuns(t *testing.T) {
 		i = b.ready(b.start(cfg))
 	}
 	phase("", map[string]string{"a": "unique", "b": "unique", "c": "unique"}, at("a", 97.8), at("b", 98), at("c", 100))
-	// From 97h50m on the rows are known: a counts as absent.
+	// The rows are known from 97h50m on, so a counts as absent.
 	phase("window: 7h", map[string]string{"a": "unique", "b": "duplicate"}, at("b", 99), at("a", 99))
 	rebuilt()
 	phase("", map[string]string{"a": "duplicate", "b": "duplicate after_window", "c": "duplicate"}, at("a", 99), at("b", 105), at("c", 105), at("b", 105.1))

@@ -13,21 +13,20 @@ import (
 	"oncebus/processor/wire"
 )
 
-// windowRoutes lets every verdict but invalid be read from the output, in the
-// order of the events: window 1h, grace 10m, skew 1h.
+// windowRoutes lets every verdict but invalid be read from the output, in the order of the events. Window 1h, grace
+// 10m, skew 1h.
 const windowRoutes = benchRoutes + "    duplicates: forward\n    on_late: forward\n"
 
 const minute = int64(60_000) // ms
 
-// onePartition is a config under which all events meet in one task.
+// onePartition is a configuration under which all events meet in one task.
 func (b *bench) onePartition(instance string) processor.Config {
 	cfg := b.config(instance)
 	cfg.Partitions = 1
 	return cfg
 }
 
-// outcomes returns what came out of a topic, each record with its verdict and
-// explanation, by record key and in order.
+// outcomes returns the emitted records of a topic by record key and in order, each with its verdict and explanation.
 func (b *bench) outcomes(topic string) map[string][]string {
 	out := map[string][]string{}
 	for _, r := range b.read(topic) {
@@ -37,8 +36,8 @@ func (b *bench) outcomes(topic string) map[string][]string {
 	return out
 }
 
-// backlog is a seeded stream of events that meets every verdict: duplicates near
-// and beyond their windows, jumps ahead, stragglers too late to be judged.
+// backlog is a seeded stream of events that meets every verdict: duplicates near and beyond their windows, jumps
+// ahead, and events that come too late to be judged.
 func backlog(seed uint64, n int, partitions int32) []*kgo.Record {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var records []*kgo.Record
@@ -51,9 +50,8 @@ func backlog(seed uint64, n int, partitions int32) []*kgo.Record {
 	return records
 }
 
-// TestBacklogAfterALongPauseGetsTheSameVerdicts lets one app judge events as
-// they come and another one, stopped meanwhile, judge them as a backlog: the
-// outputs are the same, because no wall clock has a say in a verdict.
+// TestBacklogAfterALongPauseGetsTheSameVerdicts lets one app judge events as they come, and another app, stopped
+// meanwhile, judge them as a backlog. The outputs are equal, because no wall clock influences a verdict.
 func TestBacklogAfterALongPauseGetsTheSameVerdicts(t *testing.T) {
 	t.Parallel()
 	bothWays(t, windowRoutes, func(t *testing.T, routes string) {

@@ -18,7 +18,8 @@ import (
 	"oncebus/dedup"
 )
 
-// TestResultsCountForMemory fills a table with the result of one row.
+// TestResultsCountForMemory protects that results count towards the size of a table: the result of one row fills the
+// table.
 func TestResultsCountForMemory(t *testing.T) {
 	_, _, s := newStore(t) // 64 rows
 	var m model
@@ -29,8 +30,8 @@ func TestResultsCountForMemory(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestEvictedRunIsDroppedWhole has two runs of two namespaces. A run is evicted
-// when all rows of its namespaces have expired, and none of its blocks remain.
+// TestEvictedRunIsDroppedWhole has two runs of two namespaces. A run is evicted when all rows of its namespaces have
+// expired, and none of its blocks may remain.
 func TestEvictedRunIsDroppedWhole(t *testing.T) {
 	h := newHost(t, smallConfig())
 	var log bytes.Buffer // of the background goroutine, which is idle when it is read
@@ -74,9 +75,8 @@ func TestEvictedRunIsDroppedWhole(t *testing.T) {
 	}
 }
 
-// TestOlderRowStaysHidden has keys whose newest row has expired and whose older row,
-// in an older run, is retained. After eviction of the newest row, Get would return
-// the older one.
+// TestOlderRowStaysHidden has keys whose newest row has expired, and whose older row, in an older run, is retained.
+// If only the newest row were evicted, Get would return the older one.
 func TestOlderRowStaysHidden(t *testing.T) {
 	h := newHost(t, smallConfig())
 	idle := watchIdle(h)
@@ -119,8 +119,8 @@ func TestOlderRowStaysHidden(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestReadsDuringMerges looks rows up while the background goroutine merges
-// runs and deletes the inputs. The owner refreshes its view only sometimes.
+// TestReadsDuringMerges looks rows up while the background goroutine merges runs and deletes the inputs. The owner
+// refreshes its view only sometimes.
 func TestReadsDuringMerges(t *testing.T) {
 	h, _, s := newStore(t)
 	var m model
@@ -140,8 +140,8 @@ func TestReadsDuringMerges(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestOwnerWaitsForBackground blocks the background goroutine in a write: the
-// owner fills one more table and then blocks, so that memory stays bounded.
+// TestOwnerWaitsForBackground blocks the background goroutine in a write. The owner fills one more table and then
+// blocks, so that memory stays bounded.
 func TestOwnerWaitsForBackground(t *testing.T) {
 	h := newHost(t, smallConfig()) // 64 rows a table
 	blocked, release := make(chan struct{}), make(chan struct{})
@@ -185,8 +185,8 @@ func TestOwnerWaitsForBackground(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestFlushByAge runs on fake time: no row is only in memory for longer than FlushAge,
-// while transactions continue and after the last one.
+// TestFlushByAge runs on fake time. No row may be only in memory for longer than FlushAge, neither while transactions
+// continue nor after the last one.
 func TestFlushByAge(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -266,8 +266,8 @@ func largeRunStore(t *testing.T) (*Host, *Store, <-chan struct{}) {
 	return h, mustOpen(t, h, t.TempDir()), idle
 }
 
-// TestCollectionFreesSpace writes and evicts rows until the value log consists
-// mostly of garbage.
+// TestCollectionFreesSpace writes and evicts rows until most of the value log is garbage, which a collection must
+// free.
 func TestCollectionFreesSpace(t *testing.T) {
 	h, s, idle := largeRunStore(t)
 	var m model
@@ -291,8 +291,8 @@ func TestCollectionFreesSpace(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestGarbageOfEarlierOpeningsIsCollected: a store that deletes less in each of its openings than a collection needs does
-// not grow. It is opened again after every fourth flush, as in rolling restarts.
+// TestGarbageOfEarlierOpeningsIsCollected covers a store that deletes, in each of its openings, less than a
+// collection needs. The store must not grow. It is opened again after every fourth flush, as in rolling restarts.
 func TestGarbageOfEarlierOpeningsIsCollected(t *testing.T) {
 	cfg := smallConfig()
 	cfg.FlushRows, cfg.PageBytes = 2000, 8<<10
@@ -322,9 +322,8 @@ func TestGarbageOfEarlierOpeningsIsCollected(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestGarbageOfASmallStoreIsCollected: Badger counts a deleted block as garbage once its
-// tombstone is compacted. Those of a small store do not fill a memtable, and its tables are
-// all of level zero.
+// TestGarbageOfASmallStoreIsCollected covers a store whose tombstones do not fill a memtable, and whose tables are
+// all on level zero. Badger counts a deleted block as garbage only once its tombstone is compacted.
 func TestGarbageOfASmallStoreIsCollected(t *testing.T) {
 	h, s, idle := largeRunStore(t)
 	var m model
@@ -343,8 +342,8 @@ func TestGarbageOfASmallStoreIsCollected(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestStoresFlushAtDifferentTimes fills the stores of one topic at the same rate. Each is
-// flushed in the last quarter of the time to a flush, at a place of its own.
+// TestStoresFlushAtDifferentTimes fills the stores of one topic at the same rate. Each store is flushed in the last
+// quarter of the time to a flush, at a moment of its own.
 func TestStoresFlushAtDifferentTimes(t *testing.T) {
 	cfg := smallConfig()
 	cfg.FlushRows, cfg.FlushAge = 4096, time.Hour
@@ -370,8 +369,8 @@ func TestStoresFlushAtDifferentTimes(t *testing.T) {
 	}
 }
 
-// TestFlushesDoNotWaitForMergesOfOtherStores: a store whose merge waits for those of others
-// still flushes, also several times. Its merge follows.
+// TestFlushesDoNotWaitForMergesOfOtherStores protects that a store whose merge waits for the merges of other stores
+// still flushes, also several times. Its merge follows later.
 func TestFlushesDoNotWaitForMergesOfOtherStores(t *testing.T) {
 	h := newHost(t, smallConfig())
 	s := mustOpen(t, h, t.TempDir())

@@ -17,7 +17,7 @@ import (
 	"oncebus/dedup"
 )
 
-// damageModel is the changelog of the damaged stores.
+// damageModel returns the changelog of the damaged stores.
 func damageModel() *model {
 	m := new(model)
 	for i := range 60 {
@@ -38,12 +38,12 @@ func damageConfig() Config {
 	return cfg
 }
 
-// TestDamage damages every kind of file of a closed and of a killed store, at
-// hundreds of positions that are the same in every run. Each time the store is
-// either ErrCorrupt or has exactly the rows of its changelog up to its position.
+// TestDamage damages every kind of file of a closed and of a killed store, at hundreds of positions that are the same
+// in every run. Each time, the store must either report ErrCorrupt or have exactly the rows of its changelog up to
+// its position.
 //
-// Child processes open the damaged stores: Badger leaks goroutines when it
-// fails to open, and may end the process.
+// Child processes open the damaged stores, because Badger leaks goroutines when it fails to open, and may end the
+// process.
 func TestDamage(t *testing.T) {
 	older, bases := damageBases(t)
 	var cases []injury
@@ -78,8 +78,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// damageBases returns three copies of one store: at a flush, killed some
-// transactions later, and closed.
+// damageBases returns three copies of one store: at a flush, killed some transactions later, and closed.
 func damageBases(t *testing.T) (older string, bases []string) {
 	t.Helper()
 	root := t.TempDir()
@@ -116,8 +115,8 @@ func damageBases(t *testing.T) (older string, bases []string) {
 	return older, []string{clean, killed}
 }
 
-// runDamage runs cases in a child process and returns the number of cases that
-// ended, the one in which the child died included.
+// runDamage runs cases in a child process. It returns the number of cases that ended, including the case in which the
+// child died.
 func runDamage(t *testing.T, cases []injury, results map[string]int) int {
 	input, err := json.Marshal(cases)
 	must(t, err)
@@ -177,8 +176,7 @@ func childDamage() {
 	os.Exit(0)
 }
 
-// tryDamage damages a copy, opens and reads it and applies the missing
-// transactions.
+// tryDamage damages a copy, opens and reads it, and applies the transactions that it lacks.
 func tryDamage(h *Host, d injury, dir string) string {
 	defer os.RemoveAll(dir)
 	sizes, err := listing(d.Base)
@@ -211,7 +209,7 @@ func tryDamage(h *Host, d injury, dir string) string {
 	}
 	closeErr := s.Close()
 	if errors.Is(err, ErrCorrupt) {
-		// Quarantine requires that Close released the lock.
+		// A quarantine requires that Close has released the lock.
 		again, err := openBadger(dir, h.valueLogBytes, quiet())
 		if err == nil {
 			err = again.Close()
@@ -242,15 +240,14 @@ type injury struct {
 	From string // directory with older files
 }
 
-// The injuries.
+// The kinds of injuries.
 const (
 	injuryFlip   = "flip"   // one byte
 	injuryZero   = "zero"   // one page
 	injuryCut    = "cut"    // truncate at the position
 	injuryDelete = "delete" // the file
 	injuryOlder  = "older"  // replace the file by an older one
-	// injuryMix simulates a power loss: every page of every file is at random
-	// the current or an older one.
+	// injuryMix simulates a power loss: every page of every file is, at random, the current page or an older one.
 	injuryMix = "mix"
 )
 
@@ -289,8 +286,8 @@ func (d injury) apply(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// mixPages copies random pages of older files into those of dir. It also
-// restores some deleted files and removes some new ones.
+// mixPages copies random pages of older files into the files of dir. It also restores some deleted files and removes
+// some new ones.
 func mixPages(older, dir string, r *rand.Rand) error {
 	before, err := listing(older)
 	if err != nil {

@@ -44,7 +44,7 @@ func TestBlockOfAnotherPosition(t *testing.T) {
 	}
 }
 
-// FuzzBlock decodes any bytes, with a valid checksum, as a block.
+// FuzzBlock gives a valid checksum to any bytes and decodes them as a block.
 func FuzzBlock(f *testing.F) {
 	rows, payload := samplePage()
 	f.Add(sealedBlock(blockHeader{kind: kindPage, run: 1, nonce: 2, chunks: 1, rows: rows}, payload))

@@ -10,7 +10,7 @@ import (
 	"oncebus/dedup"
 )
 
-// unopened returns a store whose directory does not exist.
+// unopened returns a store whose directory does not exist yet.
 func unopened(t *testing.T) (h *Host, dir string, s *Store) {
 	t.Helper()
 	h, dir = newHost(t, smallConfig()), filepath.Join(t.TempDir(), "store")
@@ -37,8 +37,8 @@ func checkRow(t *testing.T, s *Store, key byte, want bool) {
 	}
 }
 
-// TestStoreHasNoFilesBeforeItsFirstFlush: a store without rows costs no file, and the first
-// flush writes all that were applied before it.
+// TestStoreHasNoFilesBeforeItsFirstFlush protects that a store without rows costs no file, and that the first flush
+// writes all rows that were applied before it.
 func TestStoreHasNoFilesBeforeItsFirstFlush(t *testing.T) {
 	h, dir, s := unopened(t)
 	must(t, s.Flush(t.Context()))
@@ -72,8 +72,8 @@ func TestStoreHasNoFilesBeforeItsFirstFlush(t *testing.T) {
 	}
 }
 
-// TestKillBeforeTheFirstFlush: rows that no flush has written are in the changelog only, so
-// the next store must say that it lacks them.
+// TestKillBeforeTheFirstFlush covers rows that no flush has written, and that are only in the changelog. The next
+// store must say that it lacks them.
 func TestKillBeforeTheFirstFlush(t *testing.T) {
 	h, dir, s := unopened(t)
 	putRow(t, s, 1, 5)
@@ -87,8 +87,9 @@ func TestKillBeforeTheFirstFlush(t *testing.T) {
 	}
 }
 
-// TestStoreFailsIfItsFilesCannotBeCreated: the flush fails the store, and it does not open
-// again while the cause lasts. Else it would collect rows in memory that no flush can write.
+// TestStoreFailsIfItsFilesCannotBeCreated protects that a flush which cannot create the files fails the store, and
+// that the store does not open again while the cause lasts. Otherwise it would collect rows in memory that no flush
+// can write.
 func TestStoreFailsIfItsFilesCannotBeCreated(t *testing.T) {
 	h, dir, s := unopened(t)
 	putRow(t, s, 1, 5)
@@ -111,8 +112,8 @@ func TestStoreFailsIfItsFilesCannotBeCreated(t *testing.T) {
 	}
 }
 
-// TestFilesOfAnotherOpeningAreRefused: the rows of a store without files are all in memory,
-// so files that appear are not older rows of it.
+// TestFilesOfAnotherOpeningAreRefused covers files that appear while a store has none. All rows of such a store are
+// in memory, so the files cannot be older rows of this store.
 func TestFilesOfAnotherOpeningAreRefused(t *testing.T) {
 	h, dir, s := unopened(t)
 	putRow(t, s, 1, 5)
@@ -127,8 +128,8 @@ func TestFilesOfAnotherOpeningAreRefused(t *testing.T) {
 	}
 }
 
-// TestStoreOpensInItsTurn: a store waits while as many others open as may. Its restore can be
-// stopped meanwhile, and a store that waits to create its files can be closed.
+// TestStoreOpensInItsTurn protects that a store waits while the largest allowed number of other stores open.
+// Meanwhile its restore can be stopped, and a store that waits to create its files can be closed.
 func TestStoreOpensInItsTurn(t *testing.T) {
 	h, dir, s := unopened(t)
 	h.LimitOpenings(1)
@@ -150,8 +151,8 @@ func TestStoreOpensInItsTurn(t *testing.T) {
 	}
 }
 
-// TestManyStoresCloseWithoutFiles: a stop of many tasks that never had a flush creates no
-// files, else it takes longer than it may. A store that had a flush writes the rest of its rows.
+// TestManyStoresCloseWithoutFiles protects that a stop of many tasks that never had a flush creates no files, because
+// the stop would otherwise take longer than it may. A store that had a flush writes the rest of its rows.
 func TestManyStoresCloseWithoutFiles(t *testing.T) {
 	h, dir, s := unopened(t)
 	h.openStores.Add(createdAtClose)

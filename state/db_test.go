@@ -63,7 +63,7 @@ type lifecycle struct {
 	err    error  // of the store; nil if it made fewer writes
 }
 
-// failAtWrite runs a lifecycle that fails at write n.
+// failAtWrite runs a lifecycle that fails at its n-th write.
 func failAtWrite(t *testing.T, n int) *lifecycle {
 	t.Helper()
 	cfg := smallConfig()
@@ -98,9 +98,9 @@ func failAtWrite(t *testing.T, n int) *lifecycle {
 	return l
 }
 
-// TestFailureAtEveryWrite fails the first, second, ... write of a lifecycle.
-// The store returns the error and releases its directory. Its files, and those
-// that a kill would have left at that write, have every row below their position.
+// TestFailureAtEveryWrite fails the first, second, ... write of a lifecycle. The store must return the error and
+// release its directory. Its files, and the files that a kill would have left at that write, must have every row
+// below their position.
 func TestFailureAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	failures := 0
@@ -122,7 +122,7 @@ func TestFailureAtEveryWrite(t *testing.T) {
 	t.Logf("failed each of %d writes", failures)
 }
 
-// reopenAndReplay opens the files and applies the missing transactions.
+// reopenAndReplay opens the files and applies the transactions that they lack.
 func reopenAndReplay(t *testing.T, h *Host, dir string, m *model, n int) {
 	t.Helper()
 	s := mustOpen(t, h, dir)
@@ -134,7 +134,7 @@ func reopenAndReplay(t *testing.T, h *Host, dir string, m *model, n int) {
 		t.Fatalf("write %d failed, %s after replay: %v", n, filepath.Base(dir), err)
 	}
 	must(t, s.Close())
-	// Ids are never reused, so no block of the failed write remains.
+	// Ids are never reused, so no block of the failed write may remain.
 	s = mustOpen(t, h, dir)
 	if st := s.Stats(); st.OrphansRemoved != 0 {
 		t.Fatalf("write %d failed, %s: %d orphans after a clean close", n, filepath.Base(dir), st.OrphansRemoved)
@@ -166,8 +166,8 @@ func killBefore(i int) (before [256]int64) {
 	return before
 }
 
-// childLoad applies the kill test's changelog from the store's position on. It
-// prints each transaction's number and the durable position, until killed.
+// childLoad applies the kill test's changelog from the store's position on. Until it is killed, it prints each
+// transaction's number and the durable position.
 func childLoad() {
 	cfg := smallConfig()
 	cfg.FlushRows = 500
@@ -197,9 +197,8 @@ func childLoad() {
 	}
 }
 
-// TestKill kills a process at some transaction and opens its files. They have
-// exactly the rows below their position, which is at least the durable position
-// that the process printed last.
+// TestKill kills a process at some transaction and opens its files. They must have exactly the rows below their
+// position, which is at least the durable position that the process printed last.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	h := newHost(t, smallConfig())
@@ -226,8 +225,7 @@ func TestKill(t *testing.T) {
 	t.Logf("%d transactions, %d orphan runs", len(m.txns), orphans)
 }
 
-// killAfter runs childLoad on dir, kills it after some lines, and returns the
-// values of its last line.
+// killAfter runs childLoad on dir, kills it after it has printed some lines, and returns the values of its last line.
 func killAfter(t *testing.T, dir string, lines int) (last int, durable int64) {
 	cmd, in := startChild(t, "load", dir, os.Stderr)
 	for n := 0; n < lines && in.Scan(); n++ {
@@ -247,9 +245,8 @@ func killAfter(t *testing.T, dir string, lines int) (last int, durable int64) {
 	return last, durable
 }
 
-// snapshot copies a store's directory as a kill would leave it. Callers are in
-// a write of the store, so that only Badger's flushes and compactions change
-// files. Snapshot repeats a copy during which the files changed.
+// snapshot copies a store's directory as a kill would leave it. The caller is in a write of the store, so only
+// Badger's flushes and compactions change files. If files changed during a copy, snapshot repeats the copy.
 func snapshot(from, to string) error {
 	for range 100 {
 		before, err := listing(from)
@@ -307,7 +304,7 @@ func copyFiles(from, to string, names map[string]int64) error {
 	return nil
 }
 
-// copySparse copies a file and leaves holes for zeros.
+// copySparse copies a file and leaves holes where the file has zeros.
 func copySparse(from, to string) error {
 	data, err := os.ReadFile(from)
 	if err != nil {
@@ -333,8 +330,8 @@ func copySparse(from, to string) error {
 	return nil
 }
 
-// TestMissingPageIsCorrupt deletes one page of an open store. Look-ups in that
-// page return ErrCorrupt, others succeed, and Close releases the directory.
+// TestMissingPageIsCorrupt deletes one page of an open store. Look-ups in that page must return ErrCorrupt, others
+// succeed, and Close releases the directory.
 func TestMissingPageIsCorrupt(t *testing.T) {
 	h, dir, s := newStore(t)
 	var m model

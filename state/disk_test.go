@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDiskSpaceIsMeasuredAfterChanges: figures of a store read no directory. Its disk space is
-// measured when it opens, and again after a flush.
+// TestDiskSpaceIsMeasuredAfterChanges protects that the figures of a store cost no reading of a directory: the store
+// measures its disk space when it opens, and again after a flush.
 func TestDiskSpaceIsMeasuredAfterChanges(t *testing.T) {
 	h := newHost(t, smallConfig())
 	idle := watchIdle(h)

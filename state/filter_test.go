@@ -2,7 +2,7 @@ package state
 
 import "testing"
 
-// TestFilter finds every added key, also one added twice, and has few false hits.
+// TestFilter requires that the filter finds every added key, also a key that was added twice, and has few false hits.
 func TestFilter(t *testing.T) {
 	const rows = 50_000
 	f := newFilter(rows)

@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	case "permissions":
 		childPermissions()
 	default:
-		// Every check opens a dozen databases. The command line can ask for
-		// more: -rapid.checks 1000.
+		// Every check opens a dozen databases, so the number is small. The command line can ask for more:
+		// -rapid.checks 1000.
 		if err := flag.Set("rapid.checks", "25"); err != nil {
 			panic(err)
 		}
@@ -44,10 +44,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// startChild starts the test binary as a child program on a directory, and
-// returns the lines that it prints. A test that starts children does not run in parallel:
-// until a new child runs its program it has the locks of all open stores, also of those that
-// are closed meanwhile.
+// startChild starts the test binary as a child program on a directory, and returns the lines that it prints. A test
+// that starts children must not run in parallel: until a new child runs its program, it has the locks of all open
+// stores, including stores that are closed meanwhile.
 func startChild(t *testing.T, program, dir string, stderr io.Writer) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], dir)
@@ -61,14 +60,14 @@ func startChild(t *testing.T, program, dir string, stderr io.Writer) (*exec.Cmd,
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// smallConfig returns a config for runs, pages and merges of few rows.
+// smallConfig returns a config with few rows in runs, pages and merges.
 func smallConfig() Config {
 	cfg := DefaultConfig()
 	cfg.FlushRows, cfg.PageBytes, cfg.MergeFanIn = 64, 512, 3
 	return cfg
 }
 
-// openHost returns a host with small files; the caller closes it.
+// openHost returns a host with small files, which the caller closes.
 func openHost(cfg Config) (*Host, error) {
 	h, err := NewHost(cfg, prometheus.NewRegistry(), quiet())
 	if err == nil {
@@ -107,14 +106,14 @@ func mustOpen(t failer, h *Host, dir string) *Store {
 	return s
 }
 
-// newStore returns a new store of smallConfig, with its host and directory.
+// newStore returns a new store with smallConfig, its host and its directory.
 func newStore(t *testing.T) (h *Host, dir string, s *Store) {
 	t.Helper()
 	h, dir = newHost(t, smallConfig()), t.TempDir()
 	return h, dir, mustOpen(t, h, dir)
 }
 
-// openClosed opens the database of a closed store; the caller closes it.
+// openClosed opens the database of a closed store. The caller closes it.
 func openClosed(t *testing.T, h *Host, dir string) *database {
 	t.Helper()
 	db, err := openBadger(dir, h.valueLogBytes, quiet())
@@ -131,8 +130,8 @@ func must(t failer, err error) {
 	}
 }
 
-// watchIdle returns a channel that receives a value after each round of
-// background work. Call it before opening the host's only store.
+// watchIdle returns a channel that receives a value after each round of background work. A test calls it before it
+// opens the host's only store.
 func watchIdle(h *Host) <-chan struct{} {
 	idle := make(chan struct{}, 1)
 	h.onIdle = func() {
@@ -144,8 +143,7 @@ func watchIdle(h *Host) <-chan struct{} {
 	return idle
 }
 
-// awaitRound waits for the end of a round of background work, or returns the
-// error of a store that failed.
+// awaitRound waits for the end of a round of background work, or returns the error of a store that has failed.
 func awaitRound(s *Store, idle <-chan struct{}) error {
 	select {
 	case <-idle:
@@ -155,8 +153,8 @@ func awaitRound(s *Store, idle <-chan struct{}) error {
 	}
 }
 
-// awaitIdle returns after the background work that is due at the call. The
-// first report may be of an earlier round, the second is not.
+// awaitIdle returns after the background work that is due at the call. It waits for two reports: the first may be of
+// an earlier round, the second is not.
 func awaitIdle(t failer, s *Store, idle <-chan struct{}) {
 	t.Helper()
 	s.Discard() // moves to the newest view, which releases old runs
@@ -171,7 +169,7 @@ func awaitIdle(t failer, s *Store, idle <-chan struct{}) {
 	s.Discard()
 }
 
-// TestPauseMerges flushes runs during a pause, which the store merges afterwards.
+// TestPauseMerges flushes runs during a pause. The store merges them afterwards.
 func TestPauseMerges(t *testing.T) {
 	h := newHost(t, smallConfig())
 	idle := watchIdle(h)
@@ -226,9 +224,8 @@ func TestHostCloseWithOpenStore(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestOrphansAreRemoved writes blocks of runs that the manifest does not name:
-// with an id above the next run's, as after a crash, and with a lower id, as
-// restored by Badger's collection.
+// TestOrphansAreRemoved writes blocks of runs that the manifest does not name: with an id above the next run's, as a
+// crash leaves them, and with a lower id, as Badger's collection restores them. Both must be removed.
 func TestOrphansAreRemoved(t *testing.T) {
 	h, dir, s := newStore(t)
 	var m model
@@ -306,14 +303,14 @@ func TestMemoryIsShared(t *testing.T) {
 	h.openStores.Store(0)
 }
 
-// benchHost uses the defaults and the real sizes of files.
+// benchHost returns a host with the defaults and the real sizes of files.
 func benchHost(b *testing.B) *Host {
 	h := newHost(b, DefaultConfig())
 	h.valueLogBytes = valueLogBytes
 	return h
 }
 
-// loadedStore is a store of 1.2 M rows that benchmarks of look-ups share.
+// loadedStore returns a store of 1.2 M rows that the benchmarks of look-ups share.
 func loadedStore(b *testing.B) *Store {
 	s := mustOpen(b, benchHost(b), b.TempDir())
 	b.Cleanup(func() { must(b, s.Abandon()) })
@@ -377,8 +374,8 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen measures the opening of stores with a few small runs after kill -9, eight at a
-// time. All stay open; run it with -benchtime 1000x.
+// BenchmarkOpen measures the opening of stores with a few small runs after kill -9, eight at a time. All stores stay
+// open. Run it with -benchtime 1000x.
 func BenchmarkOpen(b *testing.B) {
 	const most = 1000
 	if b.N > most {
@@ -421,8 +418,8 @@ func BenchmarkOpen(b *testing.B) {
 	})
 }
 
-// BenchmarkRows measures Get, Put, flushes and merges of 10 million rows in 8
-// stores; run it with -benchtime 1x and a CPU profile.
+// BenchmarkRows measures Get, Put, flushes and merges of 10 million rows in 8 stores. Run it with -benchtime 1x and a
+// CPU profile.
 func BenchmarkRows(b *testing.B) {
 	const tasks, perTask, txn = 8, 1_250_000, 4000
 	for b.Loop() {

@@ -39,7 +39,7 @@ func TestManifestRoundTrip(t *testing.T) {
 	}
 }
 
-// FuzzManifest decodes any bytes, with a valid checksum, as a manifest.
+// FuzzManifest gives a valid checksum to any bytes and decodes them as a manifest.
 func FuzzManifest(f *testing.F) {
 	f.Add(goldenManifest().encode()[manifestSumFrom:])
 	f.Fuzz(func(t *testing.T, fields []byte) {

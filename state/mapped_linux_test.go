@@ -36,13 +36,13 @@ func residentValueLog(t *testing.T, dir string) (resident int) {
 	return resident
 }
 
-// TestLookupsReleaseMappedFiles reads a store whose value log exceeds the limit.
+// TestLookupsReleaseMappedFiles reads a store whose value log is larger than the limit of mapped memory.
 func TestLookupsReleaseMappedFiles(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.FlushRows = 16 << 10
 	h := newHost(t, cfg)
 	idle := watchIdle(h)
-	// A path that is not the one in /proc/self/maps.
+	// The path differs from the path in /proc/self/maps.
 	root := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(root, "a dir"), 0o750))
 	must(t, os.Symlink(filepath.Join(root, "a dir"), filepath.Join(root, "link")))
@@ -102,8 +102,8 @@ func rangeOf(b []byte, offset int) addressRange {
 	return addressRange{from, from + uintptr(len(b)), uintptr(offset)}
 }
 
-// TestReleaseChangesNoOtherMemory releases memory that is no mapping of a file, as if
-// Badger had removed one and Go had put its heap there.
+// TestReleaseChangesNoOtherMemory releases memory that is no mapping of a file, as if Badger had removed a mapping
+// and Go had put its heap there. That memory must not change.
 func TestReleaseChangesNoOtherMemory(t *testing.T) {
 	const size = 1 << 20
 	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
@@ -129,8 +129,8 @@ func TestReleaseChangesNoOtherMemory(t *testing.T) {
 	}
 }
 
-// TestReleaseKeepsWhatIsWritten releases a mapping, also one that begins inside its file,
-// while goroutines write and read it.
+// TestReleaseKeepsWhatIsWritten releases a mapping, also a mapping that begins inside its file, while goroutines
+// write and read it. No write may be lost.
 func TestReleaseKeepsWhatIsWritten(t *testing.T) {
 	const size, goroutines, rounds = 1 << 20, 4, 200
 	f, err := os.Create(filepath.Join(t.TempDir(), "000001.vlog"))
@@ -168,7 +168,7 @@ func TestReleaseKeepsWhatIsWritten(t *testing.T) {
 	}
 }
 
-// TestUnsupportedRelease ends the releases, with one line in the log.
+// TestUnsupportedRelease protects that releases end, with one line in the log, on a system that does not support them.
 func TestUnsupportedRelease(t *testing.T) {
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -208,8 +208,7 @@ func TestParseRange(t *testing.T) {
 	}
 }
 
-// TestReleaseDuringAWait releases the value log of a store that waits for the merges of
-// other stores.
+// TestReleaseDuringAWait releases the value log of a store that waits for the merges of other stores.
 func TestReleaseDuringAWait(t *testing.T) {
 	h, dir := newHost(t, smallConfig()), t.TempDir()
 	s := mustOpen(t, h, dir)

@@ -6,8 +6,7 @@ import (
 	"oncebus/dedup"
 )
 
-// TestMergeKeepsNewest overwrites the same keys many times: a merge retains one row
-// of each.
+// TestMergeKeepsNewest overwrites the same keys many times. A merge must retain one row of each key.
 func TestMergeKeepsNewest(t *testing.T) {
 	h := newHost(t, smallConfig())
 	idle := watchIdle(h)
@@ -18,7 +17,7 @@ func TestMergeKeepsNewest(t *testing.T) {
 	}
 	flush(t, s)
 	awaitIdle(t, s, idle)
-	// With full tables each run has all keys and is of the top tier, which keeps most runs.
+	// With full tables, each run has all keys and belongs to the top tier, which keeps most runs.
 	most := topFanInFactor*h.cfg.MergeFanIn + h.cfg.MergeFanIn
 	if st := s.Stats(); st.Runs > most || st.Rows > uint64(100*most) {
 		t.Fatalf("%d rows in %d runs of 100 keys, 6,000 rows were written", st.Rows, st.Runs)
@@ -27,8 +26,8 @@ func TestMergeKeepsNewest(t *testing.T) {
 	must(t, s.Close())
 }
 
-// simulateMerges flushes runs of the given sizes and merges them by the default
-// policy. It returns the greatest number of runs and how often it wrote a row.
+// simulateMerges flushes runs of the given sizes and merges them by the default policy. It returns the greatest
+// number of runs, and how often the policy wrote a row.
 func simulateMerges(flushes int, rows func(i int) uint64) (mostRuns int, writes float64) {
 	tiers := newTiers(DefaultConfig())
 	var runs []*run

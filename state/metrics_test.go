@@ -60,9 +60,9 @@ oncebus_state_runs 1
 	}
 }
 
-// TestScrapeDoesNotStopAStore scrapes while a store has its mutex locked, which then needs the
-// host: a lookup releases a table to it, say. If the scrape held the host meanwhile, both would
-// wait for each other for ever, and with them all tasks of the process.
+// TestScrapeDoesNotStopAStore scrapes while a store has its mutex locked and then needs the host, for example because
+// a look-up releases a table to the host. If the scrape held the host meanwhile, both would wait for each other for
+// ever, and with them all tasks of the process.
 func TestScrapeDoesNotStopAStore(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	h, err := NewHost(smallConfig(), reg, quiet())

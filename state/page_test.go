@@ -13,8 +13,7 @@ import (
 	"oncebus/dedup"
 )
 
-// TestPageCoversItsDigests finds the least digest on the first page, the greatest on
-// the last.
+// TestPageCoversItsDigests requires that the least digest is found on the first page, and the greatest on the last.
 func TestPageCoversItsDigests(t *testing.T) {
 	for _, n := range []uint32{1, 2, 3, 1000, 1 << 31} {
 		if pageOf(0, n) != 0 || pageOf(^uint64(0), n) != n-1 {
@@ -51,7 +50,7 @@ func drawLink(t *rapid.T, r *dedup.Row) {
 	}
 }
 
-// drawRow returns a row with fields from all of their ranges.
+// drawRow returns a row whose fields are drawn from all of their ranges.
 func drawRow(t *rapid.T) dedup.Row {
 	r := rowOf(rapid.Uint64Range(0, 1000).Draw(t, "n"))
 	r.Digest[0] = rapid.SampledFrom([]byte{0, 1, 255}).Draw(t, "byte of the digest")
@@ -71,8 +70,8 @@ func drawRow(t *rapid.T) dedup.Row {
 	return r
 }
 
-// TestPageRoundTrip builds pages of random rows and reads every row back. Digests that the
-// page does not have are not found.
+// TestPageRoundTrip builds pages of random rows and reads every row back. Digests that the page does not have must
+// not be found.
 func TestPageRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rows := rapid.SliceOfNDistinct(rapid.Custom(drawRow), 0, 30, func(r dedup.Row) dedup.Digest { return r.Digest }).Draw(t, "rows")
@@ -104,8 +103,8 @@ func TestPageRoundTrip(t *testing.T) {
 	})
 }
 
-// TestPageIsSmall has rows of plain deduplication of one partition: 16 bytes of digest, of
-// which all rows share at least one, three for the time and three for the offset.
+// TestPageIsSmall protects the size of a page with rows of plain deduplication of one partition: a row takes 16 bytes
+// for the digest, of which all rows share at least one byte, three bytes for the time, and three for the offset.
 func TestPageIsSmall(t *testing.T) {
 	var b pageBuilder
 	const rows = 300
@@ -122,8 +121,7 @@ func TestPageIsSmall(t *testing.T) {
 	}
 }
 
-// FuzzPage decodes any payload as a page: it never panics, and find returns the
-// row of the digest.
+// FuzzPage decodes any payload as a page: decoding never panics, and find returns the row of the digest.
 func FuzzPage(f *testing.F) {
 	rows, payload := samplePage()
 	f.Add(rows, payload)

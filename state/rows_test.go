@@ -32,14 +32,13 @@ func sameRow(a, b dedup.Row) bool {
 		(a.Result == nil) == (b.Result == nil) && bytes.Equal(a.Result, b.Result)
 }
 
-// model is a changelog, from which it computes the expected rows of a store.
+// model is a changelog. The tests compute the expected rows of a store from it.
 type model struct {
 	txns   []txn
 	before [256]int64 // the greatest bounds passed to EvictBefore
 }
 
-// txn is a committed transaction: its rows, and the store's position and
-// checkpoint after it.
+// txn is a committed transaction: its rows, and the position and the checkpoint of the store after it.
 type txn struct {
 	rows       []dedup.Row
 	position   int64
@@ -60,8 +59,7 @@ func (m *model) commit(rows []dedup.Row) txn {
 	return m.txns[len(m.txns)-1]
 }
 
-// at returns the rows below a position, and its checkpoint. The position must
-// be the end of a transaction.
+// at returns the rows below a position, and the checkpoint at the position, which must be the end of a transaction.
 func (m *model) at(position int64) (rows map[dedup.Digest]dedup.Row, checkpoint []byte, err error) {
 	rows = make(map[dedup.Digest]dedup.Row)
 	end := int64(0)
@@ -82,7 +80,7 @@ func (m *model) at(position int64) (rows map[dedup.Digest]dedup.Row, checkpoint 
 
 func (m *model) evictable(r dedup.Row) bool { return r.First < m.before[r.NamespaceID] }
 
-// check compares position, checkpoint and rows of a store with the model.
+// check compares the position, the checkpoint and the rows of a store with the model.
 func (m *model) check(s *Store, position int64) error {
 	if s.Position() != position {
 		return fmt.Errorf("position %d, want %d", s.Position(), position)
@@ -111,7 +109,7 @@ func (m *model) check(s *Store, position int64) error {
 		if !found {
 			return fmt.Errorf("row %+v is unexpected", r)
 		}
-		// An older expired row is valid once the newest was evicted.
+		// An older expired row is also valid once the newest row was evicted.
 		if !sameRow(r, w) && !(m.evictable(w) && m.evictable(r)) {
 			return fmt.Errorf("row %+v, want %+v", r, w)
 		}

@@ -15,8 +15,7 @@ import (
 	"testing"
 )
 
-// killedStore returns a copy of a store as a kill leaves it, with the store's
-// changelog.
+// killedStore returns a copy of a store as a kill leaves it, and the store's changelog.
 func killedStore(t *testing.T, h *Host) (dir string, m *model) {
 	t.Helper()
 	m = damageModel()
@@ -71,8 +70,8 @@ func TestHostStop(t *testing.T) {
 	}
 }
 
-// mustOpenIn sets the boot of a store's status and opens the store in that
-// boot, by a host of its own: the background of a store reads its host's boot.
+// mustOpenIn sets the boot id in a store's status, and opens the store in that boot with a host of its own, because
+// the background goroutine of a store reads the boot of its host.
 func mustOpenIn(t *testing.T, h *Host, dir, boot string) *Store {
 	t.Helper()
 	st, err := readStatus(dir)
@@ -84,8 +83,8 @@ func mustOpenIn(t *testing.T, h *Host, dir, boot string) *Store {
 	return mustOpen(t, alone, dir)
 }
 
-// TestDeathsWhileOpening counts processes that died before the end of the first
-// background round, as when Badger or the kernel ends them because of the files.
+// TestDeathsWhileOpening counts the processes that died before the end of the first background round, as happens when
+// Badger or the kernel ends them because of the files.
 func TestDeathsWhileOpening(t *testing.T) {
 	h := newHost(t, damageConfig())
 	dir, m := killedStore(t, h)
@@ -150,9 +149,9 @@ func TestParseStatus(t *testing.T) {
 	}
 }
 
-// TestWrongPermissions removes the permission to read or write each file, and
-// the directory, from a process that is not root. That is no damage: the error
-// names the file, and with the permission restored the store is unchanged.
+// TestWrongPermissions removes the permission to read or write each file, and the directory, from a process that is
+// not root. This does not count as damage: the error names the file, and once the permission is restored the store is
+// unchanged.
 func TestWrongPermissions(t *testing.T) {
 	h := newHost(t, damageConfig())
 	dir, _ := killedStore(t, h)
@@ -250,8 +249,7 @@ func tryMode(h *Host, dir, name string, mode os.FileMode) error {
 	return nil
 }
 
-// TestDirectoryForFile replaces each file by a directory: that is damage, not a
-// lack of permissions.
+// TestDirectoryForFile replaces each file by a directory. This counts as damage, and not as a lack of permissions.
 func TestDirectoryForFile(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, damageConfig())
@@ -275,8 +273,8 @@ func TestDirectoryForFile(t *testing.T) {
 	}
 }
 
-// TestHintedPosition reads the position of a store without opening it: after a flush of an
-// open store, after a kill, and after a close. Files that Open would not trust have none.
+// TestHintedPosition reads the position of a store without opening it: after a flush of an open store, after a kill,
+// and after a close. Files that Open would not trust have no position.
 func TestHintedPosition(t *testing.T) {
 	h := newHost(t, damageConfig())
 	h.boot = "one"

@@ -13,7 +13,7 @@ import (
 	"oncebus/dedup"
 )
 
-// TestLateRows stores rows with a much earlier event time than the others.
+// TestLateRows stores rows that have a much earlier event time than the others.
 func TestLateRows(t *testing.T) {
 	_, _, s := newStore(t)
 	var m model
@@ -27,8 +27,8 @@ func TestLateRows(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestRowsFromReadsTheOpenTransaction has one key in a run, in the recent rows and in the
-// open transaction: the newest row counts, and a discard returns to the one before.
+// TestRowsFromReadsTheOpenTransaction has one key in a run, in the recent rows and in the open transaction. The
+// newest row counts, and a discard brings back the row before it.
 func TestRowsFromReadsTheOpenTransaction(t *testing.T) {
 	_, _, s := newStore(t)
 	var m model
@@ -58,8 +58,8 @@ func TestRowsFromReadsTheOpenTransaction(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestStoreAgainstModel runs random transactions, flushes, merges, evictions,
-// reopenings, abandonings and crashes on a store, and compares it with a model.
+// TestStoreAgainstModel runs random transactions, flushes, merges, evictions, reopenings, abandonings and crashes on
+// a store, and compares the store with a model.
 func TestStoreAgainstModel(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -232,12 +232,11 @@ func (m *storeMachine) beforeWrite(dir string) error {
 	}
 }
 
-// crash copies the directory during one of the next writes and opens the copy.
-// It has exactly the rows below its durable position, and all rows after a
-// replay of the changelog.
+// crash copies the directory during one of the next writes and opens the copy. The copy must have exactly the rows
+// below its durable position, and all rows after a replay of the changelog.
 func (m *storeMachine) crash(t *rapid.T) {
 	to := filepath.Join(m.base, "crash")
-	// Close the store: its background goroutine reads m.copy.
+	// The store is closed first, because its background goroutine reads m.copy.
 	must(t, m.s.Close())
 	m.copy = make(chan string, 1)
 	m.s = mustOpen(t, m.h, m.dir)
@@ -271,8 +270,8 @@ func (m *storeMachine) checkSometimes(t *rapid.T) {
 	}
 }
 
-// TestLookupsDoNotAllocate measures look-ups of absent and recent rows, and
-// transactions once the tables have grown.
+// TestLookupsDoNotAllocate measures look-ups of absent and of recent rows, and transactions once the tables have
+// grown.
 func TestLookupsDoNotAllocate(t *testing.T) {
 	h := newHost(t, DefaultConfig())
 	s := mustOpen(t, h, t.TempDir())
@@ -379,8 +378,8 @@ func TestHugeResults(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestFreezeLeavesTheOpenTransaction: a flush during a transaction writes what was applied.
-// The rows of the transaction stay, until it is applied or discarded.
+// TestFreezeLeavesTheOpenTransaction protects that a flush during a transaction writes only the applied rows. The
+// rows of the transaction stay until it is applied or discarded.
 func TestFreezeLeavesTheOpenTransaction(t *testing.T) {
 	for _, applied := range []bool{false, true} {
 		h, dir, s := newStore(t)

@@ -53,8 +53,8 @@ func TestTableAgainstMap(t *testing.T) {
 	}
 }
 
-// TestTableTransactions: commits, rollbacks and moves of open rows in random order leave
-// the table and its index as a table of the same rows would be.
+// TestTableTransactions protects that commits, rollbacks and moves of open rows in random order leave the table and
+// its index as they would be in a table that got only the resulting rows.
 func TestTableTransactions(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	tab := newTable(newHashSeed())
@@ -88,7 +88,7 @@ func TestTableTransactions(t *testing.T) {
 	}
 }
 
-// compareTable compares all rows of a table, and its index with one built from its rows.
+// compareTable compares all rows of a table with the expected rows, and its index with an index built from its rows.
 func compareTable(t *testing.T, tab *table, want map[dedup.Digest]dedup.Row) {
 	t.Helper()
 	if tab.rows != len(want) {

@@ -32,12 +32,11 @@ const allocRoutes = `routes:
     dead_letter: dead
 %[1]s`
 
-// allocBatch is how many records a batch of the test has, allocRuns how many batches are
+// allocBatch is the number of records in a batch of these tests; allocRuns is the number of batches that are
 // measured.
 const allocBatch, allocRuns = 2000, 5
 
-// perPoll is what a poll may allocate, for the goroutine that derives keys, as a part of a
-// record.
+// perPoll is how many allocations a poll may cost per record, for the goroutine that derives keys.
 const perPoll = 8.0 / allocBatch
 
 // allocWorld is a process whose records go nowhere.
@@ -69,7 +68,7 @@ func newAllocWorld(tb testing.TB, sender string) *allocWorld {
 	return w
 }
 
-// raw returns as many batches of unique events as a measurement needs.
+// raw returns the batches of unique events that a measurement needs.
 func (w *allocWorld) raw(topic string) (records []*kgo.Record) {
 	for n := range allocBatch * (allocRuns + 2) {
 		records = append(records, &kgo.Record{Topic: topic, Offset: int64(n), Timestamp: time.UnixMilli(w.now), Value: fmt.Appendf(nil, `{"id":"event-%d","by":"sender-%d"}`, n, n%500), Headers: []kgo.RecordHeader{{Key: "from", Value: fmt.Appendf(nil, "sender-%d", n%500)}}, ProducerID: int64(n % 500)})
@@ -77,8 +76,8 @@ func (w *allocWorld) raw(topic string) (records []*kgo.Record) {
 	return records
 }
 
-// assert fails if the processing of a record allocates more than most, on average. The first
-// batches fill the memory that is used again.
+// assert fails if the processing of a record allocates more than most objects on average. The first batches are not
+// counted: they fill the memory that later batches use again.
 func (w *allocWorld) assert(name string, most float64, records []*kgo.Record, process func([]*kgo.Record)) {
 	w.t.Helper()
 	next := func() {
@@ -92,15 +91,15 @@ func (w *allocWorld) assert(name string, most float64, records []*kgo.Record, pr
 	}
 }
 
-// TestEventsAllocateNothing: an event is routed without an allocation. A duplicate is judged
-// without one, and so is a unique event, but for the table of new rows, which grows.
+// TestEventsAllocateNothing protects that routing an event and judging a duplicate allocate nothing. Judging a unique
+// event allocates nothing but the table of new rows, which grows.
 func TestEventsAllocateNothing(t *testing.T) {
 	for _, sender := range allocSenders {
 		t.Run("sender "+sender, func(t *testing.T) { eventsAllocateNothing(t, sender) })
 	}
 }
 
-// allocSenders are the kinds of senders: there are more of them than counters.
+// allocSenders are the kinds of senders. There are more senders than counters.
 var allocSenders = []string{"", "    sender: {header: from}\n", "    sender: {field: by}\n", "    sender: producer_id\n"}
 
 func eventsAllocateNothing(t *testing.T, sender string) {
@@ -126,7 +125,8 @@ func eventsAllocateNothing(t *testing.T, sender string) {
 	}
 }
 
-// TestUnsampledEventsAllocateNothing: with spans on, an event whose trace is not sampled costs a look at its headers.
+// TestUnsampledEventsAllocateNothing protects that, with tracing on, an event whose trace is not sampled costs only a
+// look at its headers.
 func TestUnsampledEventsAllocateNothing(t *testing.T) {
 	w := newAllocWorld(t, "")
 	w.emitter.Trace = true
@@ -147,8 +147,8 @@ func TestUnsampledEventsAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkDuplicate judges duplicates of a routed topic, by what names their
-// sender: 2,000 of 500 senders in a turn of the loop.
+// BenchmarkDuplicate judges duplicates of a routed topic for each way to name a sender: 2,000 duplicates of 500
+// senders in each turn of the loop.
 func BenchmarkDuplicate(b *testing.B) {
 	for _, sender := range allocSenders {
 		b.Run(strings.TrimSpace("sender"+strings.TrimPrefix(strings.TrimSpace(sender), "sender")), func(b *testing.B) {

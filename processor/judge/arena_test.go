@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// TestArenaPiecesAreApart: every piece is zero, as long as asked for, and
-// no other's, across chunks and beyond their length.
+// TestArenaPiecesAreApart protects that every piece is zeroed, has the requested length, and shares no memory with
+// another piece, across chunks and beyond its length.
 func TestArenaPiecesAreApart(t *testing.T) {
 	var a arena[int]
 	for round := range 3 {
@@ -39,8 +39,8 @@ func TestArenaPiecesAreApart(t *testing.T) {
 	}
 }
 
-// TestArenaLetsGoOnReset: what pieces pointed to can be collected, all of it,
-// although the chunks stay.
+// TestArenaLetsGoOnReset protects that after a reset the garbage collector can free everything that pieces pointed
+// to, although the arena keeps its chunks.
 func TestArenaLetsGoOnReset(t *testing.T) {
 	var a arena[*int]
 	for range 3 * arenaChunk {
@@ -57,8 +57,8 @@ func TestArenaLetsGoOnReset(t *testing.T) {
 	}
 }
 
-// TestArenaStopsGrowing: long pieces that come in another order, and in other lengths, in each
-// transaction need no more memory after some of them.
+// TestArenaStopsGrowing protects that long pieces which come in another order and with other lengths in each
+// transaction need no more memory after some transactions.
 func TestArenaStopsGrowing(t *testing.T) {
 	var a arena[byte]
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -89,8 +89,8 @@ func TestArenaStopsGrowing(t *testing.T) {
 	}
 }
 
-// TestWarmArenaAllocatesNothing: after its largest transaction a worker builds
-// records without the allocator.
+// TestWarmArenaAllocatesNothing protects that a worker builds records without the allocator after its largest
+// transaction.
 func TestWarmArenaAllocatesNothing(t *testing.T) {
 	var a arena[kgo.RecordHeader]
 	transaction := func() {

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestSlowScrapeHoldsNoDelays: a scrape takes the first histogram, and is slow to take the next one.
-// Tasks publish their delays meanwhile, within a transaction.
+// TestSlowScrapeHoldsNoDelays covers a scrape that takes the first histogram and is slow to take the next. Tasks must
+// be able to publish their delays meanwhile, because they do so within a transaction.
 func TestSlowScrapeHoldsNoDelays(t *testing.T) {
 	h := newDelayHistograms()
 	for _, route := range []string{"one", "other"} {

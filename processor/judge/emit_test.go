@@ -15,8 +15,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TestEventThatGrewTooOldForItsTopic: a broker measures a timestamp against its
-// clock when the record arrives, however long the event waited for us before.
+// TestEventThatGrewTooOldForItsTopic protects that the timestamp of an event is checked against the present: a broker
+// compares it with its clock when the record arrives, however long the event waited in oncebus before.
 func TestEventThatGrewTooOldForItsTopic(t *testing.T) {
 	const hour, now = 3_600_000, 1_700_000_000_000
 	rt := &app.App{Clock: app.NewBrokerClock()}
@@ -54,9 +54,9 @@ func TestEventThatGrewTooOldForItsTopic(t *testing.T) {
 	}
 }
 
-// TestReplyToABatch: the senders of a batch that was not decompressed get one reply, which
-// names its first and its last record, also if that is the first one of its partition. A batch of
-// outcomes has no senders.
+// TestReplyToABatch protects that the senders of a batch that was not decompressed get one reply, which names the
+// first and the last record of the batch, also if the first record is the first of its partition. A batch of outcomes
+// has no senders.
 func TestReplyToABatch(t *testing.T) {
 	route := &app.Route{NameBytes: []byte("ops"), Route: &rules.Route{
 		Name: "ops", Mode: rules.ClaimMode, Topics: []string{"ops.raw"}, DeadLetter: "dead",
@@ -88,8 +88,8 @@ func TestReplyToABatch(t *testing.T) {
 	}
 }
 
-// TestConnectHeaders: with the setting a dead letter has the headers of Kafka Connect after all
-// others, whole or not; without it, and on other records, there are none.
+// TestConnectHeaders protects that, with the setting, a dead letter has the headers of Kafka Connect after all
+// others, whether it has its value or not. Without the setting, and on other records, these headers are absent.
 func TestConnectHeaders(t *testing.T) {
 	for _, small := range []bool{false, true} {
 		for _, on := range []bool{false, true} {

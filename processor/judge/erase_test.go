@@ -12,8 +12,8 @@ import (
 	"oncebus/processor/app"
 )
 
-// TestForgetDuringASweep: an erasure and a sweep of the changelog in one transaction. The
-// changelog ends with the freed row, and the rows after it.
+// TestForgetDuringASweep makes an erasure and a sweep of the changelog in one transaction. The changelog must end
+// with the freed row and the rows after it.
 func TestForgetDuringASweep(t *testing.T) {
 	t.Parallel()
 	const routes = `routes:
@@ -67,7 +67,7 @@ func TestForgetDuringASweep(t *testing.T) {
 	}
 }
 
-// TestErasureKeepsOtherNamespaces: a row of another namespace stays.
+// TestErasureKeepsOtherNamespaces protects that an erasure leaves a row of another namespace in place.
 func TestErasureKeepsOtherNamespaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -16,20 +16,20 @@ import (
 	"oncebus/processor/wire"
 )
 
-// foldRun is a random run of one task, whose checkpoints are folded after each transaction.
+// foldRun is a random run of one task. The test folds the task's checkpoints after each transaction.
 type foldRun struct {
 	*world
 	rand *rand.Rand
 	full *app.App // with all routes
 	sets []*rules.Routes
 	next int // number of the next event
-	// pace is the most ms between two transactions.
+	// pace is the largest number of ms between two transactions.
 	pace int64
-	// stored are local stores as they were after a transaction.
+	// stored has copies of local stores as they were after some transactions.
 	stored []storedCheckpoint
 }
 
-// storedCheckpoint is what a local store has of checkpoints, and its position.
+// storedCheckpoint is what a local store knows of checkpoints, with its position.
 type storedCheckpoint struct {
 	position int64
 	bytes    []byte
@@ -56,7 +56,7 @@ func newFoldRun(t *testing.T, seed uint64) *foldRun {
 	return r
 }
 
-// step produces some events, and ends a transaction or aborts it.
+// step produces some events, and ends or aborts a transaction.
 func (r *foldRun) step() {
 	r.held = true
 	for range 1 + r.rand.IntN(5) {
@@ -96,7 +96,7 @@ func (r *foldRun) changelog() []*kgo.Record {
 	return r.logOf[place(r.app.ChangelogOf(r.app.Topology.Repartition), 0)]
 }
 
-// canonical returns a checkpoint without its counts, and these by all routes.
+// canonical returns a checkpoint without its counts, and the counts of all routes as text.
 func (r *foldRun) canonical(f *wire.Fold) (wire.Checkpoint, string) {
 	r.t.Helper()
 	if !f.IsWhole() {
@@ -127,7 +127,7 @@ func (r *foldRun) assertSame(name string, f *wire.Fold) {
 	}
 }
 
-// foldLog adds the checkpoints of a changelog from an offset on.
+// foldLog adds to a fold the checkpoints of a changelog from an offset on.
 func (r *foldRun) foldLog(f *wire.Fold, from int64, log []*kgo.Record) *wire.Fold {
 	for _, rec := range log {
 		if number, ok := wire.CheckpointNumber(rec.Key); ok && rec.Offset >= from {
@@ -137,8 +137,8 @@ func (r *foldRun) foldLog(f *wire.Fold, from int64, log []*kgo.Record) *wire.Fol
 	return f
 }
 
-// compacted returns a changelog of which the cleaner has read the records below an offset:
-// of these, only the newest of each key is left.
+// compacted returns a changelog of which the log cleaner has compacted the records below an offset: of these records
+// only the newest of each key is left.
 func compacted(log []*kgo.Record, below int) (left []*kgo.Record) {
 	newest := map[string]int64{}
 	for _, rec := range log[:below] {
@@ -152,10 +152,9 @@ func compacted(log []*kgo.Record, below int) (left []*kgo.Record) {
 	return left
 }
 
-// TestFoldIsTheState: whatever aborts, restarts, rebuilds and route changes come between,
-// the checkpoints of the changelog fold to the state of the task, and those of the local
-// store too. So they do after compaction of any part, from any older local store on, and
-// from the floor on.
+// TestFoldIsTheState protects that the checkpoints of the changelog fold to the state of the task, whatever aborts,
+// restarts, rebuilds and route changes come between, and that the checkpoints of the local store do so, too. The same
+// must hold after compaction of any part of the changelog, from any older local store on, and from the floor on.
 func TestFoldIsTheState(t *testing.T) {
 	partial, floors := 0, map[int64]bool{}
 	for seed := range uint64(4) {
@@ -194,8 +193,8 @@ func TestFoldIsTheState(t *testing.T) {
 	}
 }
 
-// TestRestoreThatEndsDuringABypass: a restore ends while its task bypasses the store, and
-// stores what it read. The task writes more, which the next restore adds to it.
+// TestRestoreThatEndsDuringABypass covers a restore that ends while its task bypasses the store: the restore stores
+// what it read. The task writes more to the changelog, which the next restore adds to the store.
 func TestRestoreThatEndsDuringABypass(t *testing.T) {
 	r := &foldRun{world: newWorld(t)}
 	routes, err := rules.ParseRoutes("routes.yaml", []byte(`routes:

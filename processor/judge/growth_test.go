@@ -13,16 +13,16 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Bytes of a Kafka log: of a record without key, value and headers, of a batch header, and of
-// a control batch with a commit marker.
+// Bytes in a Kafka log: of a record without key, value and headers, of a batch header, and of a control batch with a
+// commit marker.
 const recordBytes, batchBytes, markerBytes = 8, 61, 78
 
-// growth is how the changelog of one task grows.
+// growth measures how the changelog of a task grows.
 type growth struct {
 	*world
 	namespaces int
 	events     int
-	// duplicates sends each event a second time, from one of 500 senders by turns.
+	// duplicates makes the test send each event a second time, from 500 senders in turn.
 	duplicates bool
 }
 
@@ -43,8 +43,7 @@ func newGrowth(t *testing.T, namespaces int, more ...string) *growth {
 	return g
 }
 
-// commitEvents commits a transaction with so many events, the next ones of all namespaces in
-// turn.
+// commitEvents commits a transaction with n events, the next events of all namespaces in turn.
 func (g *growth) commitEvents(n int) {
 	for range n {
 		g.sendEvent(nil)
@@ -68,8 +67,8 @@ func (g *growth) changelog() []*kgo.Record {
 	return g.logOf[place(g.app.ChangelogOf(g.app.Topology.Repartition), 0)]
 }
 
-// bytesPerEvent returns the bytes of the changelog an event, from one whole checkpoint to the
-// next one. Of each namespace there are rows over all of its retention.
+// bytesPerEvent returns the changelog bytes per event, from one whole checkpoint to the next. Each namespace has rows
+// over all of its retention.
 func (g *growth) bytesPerEvent(perTransaction int) float64 {
 	for g.events < 70*g.namespaces {
 		g.commitEvents(g.namespaces)
@@ -101,9 +100,9 @@ func (g *growth) bytesPerEvent(perTransaction int) float64 {
 	return float64(bytes) / float64(events)
 }
 
-// TestChangelogGrowsWithEvents: the changelog grows with the events, hardly with the
-// namespaces. A transaction has what one of 12 tasks gets in 100 ms of 2,000 and of 200
-// events a second.
+// TestChangelogGrowsWithEvents protects that the changelog grows with the number of events, and hardly with the
+// number of namespaces. A transaction has the events that one of 12 tasks gets in 100 ms, at 2,000 and at 200 events
+// a second.
 func TestChangelogGrowsWithEvents(t *testing.T) {
 	for _, perTransaction := range []int{17, 2} {
 		var one float64
@@ -119,9 +118,9 @@ func TestChangelogGrowsWithEvents(t *testing.T) {
 	}
 }
 
-// TestChangelogGrowsWithDuplicates: so it does with the counts of duplicates by day, delay and
-// sender, half of the events being duplicates of more senders than a route has counters. A
-// duplicate has no row, so the changes of its namespace's counts weigh more.
+// TestChangelogGrowsWithDuplicates is TestChangelogGrowsWithEvents with the counts of duplicates by day, delay and
+// sender: half of the events are duplicates, of more senders than a route has counters. A duplicate has no row, so
+// the changes of its namespace's counts weigh more.
 func TestChangelogGrowsWithDuplicates(t *testing.T) {
 	for _, sender := range []string{"", ", sender: {header: from}"} {
 		var one float64
@@ -137,8 +136,8 @@ func TestChangelogGrowsWithDuplicates(t *testing.T) {
 	}
 }
 
-// TestPartialCheckpointCostsWhatChanged: encoding a partial checkpoint allocates the same
-// for one namespace and for 250.
+// TestPartialCheckpointCostsWhatChanged protects that the encoding of a partial checkpoint allocates the same for one
+// namespace and for 250.
 func TestPartialCheckpointCostsWhatChanged(t *testing.T) {
 	allocated := func(namespaces int) float64 {
 		g := newGrowth(t, namespaces)

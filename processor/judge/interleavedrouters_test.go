@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// observeMargin is that of package progress: how far its estimate of broker time may be ahead of
-	// the clock of a broker. The clocks of an interleaving are at most clockError off, each.
+	// observeMargin is the margin of package progress: how far its estimate of broker time may be ahead of a broker's
+	// clock. Each clock of an interleaving is off by at most clockError. Both are in ms.
 	observeMargin, clockError = 1000, 450
 )
 
-// routerTransaction is a transaction of a router. The task reads none of its records, nor any after
-// them, until it has ended.
+// routerTransaction is a transaction of a router. Until the transaction has ended, the task reads neither its records
+// nor any record after them.
 type routerTransaction struct{ ended, aborted bool }
 
 // routedRecord is a record of the repartition topic.
@@ -30,7 +30,7 @@ type routedRecord struct {
 	of *routerTransaction // nil for one of the ingress
 }
 
-// interleavedRouter is the router of a worker with what its worker keeps.
+// interleavedRouter is the router of a worker, with the state that its worker keeps.
 type interleavedRouter struct {
 	*judge.Router
 
@@ -45,8 +45,8 @@ type interleavedRouter struct {
 	fresh    []wire.InputProgress // observed and not written
 }
 
-// reachedInput is what package progress keeps of an input: the first end that the worker has not
-// reached, with a broker time of before it was observed.
+// reachedInput is what package progress keeps of an input: the first observed end that the worker has not reached,
+// and a broker time before the observation.
 type reachedInput struct{ at, end int64 }
 
 // newRouter begins the life of a worker without inputs.
@@ -61,7 +61,7 @@ func (x *interleaving) newRouter(n int) *interleavedRouter {
 	return r
 }
 
-// send takes a record into the open transaction. It is in the log at once, though none reads it.
+// send adds a record to the open transaction. The record is in the log at once, though no task reads it yet.
 func (r *interleavedRouter) send(rec *kgo.Record) error {
 	x := r.x
 	x.append(&kgo.Record{
@@ -70,7 +70,7 @@ func (r *interleavedRouter) send(rec *kgo.Record) error {
 	return nil
 }
 
-// assign gives the router an input from where the owner before has committed.
+// assign gives the router an input, from the offset that the previous owner has committed.
 func (r *interleavedRouter) assign(input int) {
 	r.x.owner[input] = r
 	r.position[input] = r.x.read[input]
@@ -85,7 +85,7 @@ func (r *interleavedRouter) revoke(input int) {
 	r.x.owner[input] = nil
 }
 
-// begin opens a transaction if none is.
+// begin opens a transaction unless one is open.
 func (r *interleavedRouter) begin() {
 	if r.open == nil {
 		r.open = &routerTransaction{}
@@ -106,7 +106,7 @@ func (r *interleavedRouter) read(input int, n int64) {
 	r.position[input] = to
 }
 
-// commit ends the open transaction, with what was observed if writes is set.
+// commit ends the open transaction. If writes is set, the transaction includes what the router has observed.
 func (r *interleavedRouter) commit(writes bool) {
 	if writes && len(r.fresh) > 0 {
 		r.begin()
@@ -139,15 +139,15 @@ func (r *interleavedRouter) end(committed bool) {
 	r.emitter.Reset()
 }
 
-// look is what a router observes before the ends of its inputs.
+// look is what a router observes before it asks for the ends of its inputs.
 type look struct {
 	positions map[string]map[int]int64 // by topic and input, as committed
 	at        int64                    // broker time
 }
 
-// observe begins to look how far the router has read its inputs, or ends it, as package progress
-// does: from its committed positions, and from ends that are observed after the broker time that it
-// states. Anything may happen meanwhile.
+// observe begins to look how far the router has read its inputs, or ends the look, as package progress does: from the
+// router's committed positions, and from ends that it observes after the broker time that it states. Anything may
+// happen between the two halves.
 func (r *interleavedRouter) observe() {
 	if r.looking == nil {
 		r.look()
@@ -157,7 +157,7 @@ func (r *interleavedRouter) observe() {
 	r.looking = nil
 }
 
-// look notes the positions, and then broker time.
+// look stores the committed positions, and then the broker time.
 func (r *interleavedRouter) look() {
 	l := &look{positions: map[string]map[int]int64{}}
 	for _, input := range r.owned() {
@@ -171,7 +171,7 @@ func (r *interleavedRouter) look() {
 	r.looking = l
 }
 
-// observeEnds notes the ends of the inputs that the router had when it looked.
+// observeEnds stores the ends of the inputs that the router had at the look.
 func (r *interleavedRouter) observeEnds(l *look) {
 	x := r.x
 	var all []wire.InputProgress

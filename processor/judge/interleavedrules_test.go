@@ -12,7 +12,7 @@ import (
 	"oncebus/dedup"
 )
 
-// judgedEvent is an event with what became of it in an interleaving.
+// judgedEvent is an event with its verdicts in an interleaving.
 type judgedEvent struct {
 	*sourceEvent
 
@@ -24,20 +24,20 @@ type judgedEvent struct {
 	others   int64 // what any source had come to when it was stored, if that was no history; with goesOn, by then
 }
 
-// is reports whether the only verdict of an event is this.
+// is reports whether the event has this verdict and no other.
 func (ev *judgedEvent) is(verdict string) bool {
 	return len(ev.verdicts) == 1 && ev.verdicts[0] == verdict
 }
 
-// mayBeLate reports whether an event lies further behind than window and grace: its source, or what
-// all had sent when it was stored. While sources send live, one that is as far behind the others as
-// that is late, if it is read behind them.
+// mayBeLate reports whether an event lies further behind than window and grace: behind what its own source had
+// reached, or behind what all sources had reached when the event was stored. While sources send live, an event that
+// is so far behind the others is late if it is read after their events.
 func (ev *judgedEvent) mayBeLate(l *sourceLogs) bool {
 	return ev.time < max(ev.own, ev.others)-l.window-l.grace
 }
 
-// mustBeLate reports whether an event lies further behind an event before it, of its own source and
-// task. Such an event is late at any speed of reading.
+// mustBeLate reports whether an event lies further behind than window and grace of an earlier event of its own source
+// and task. Such an event is late at any speed of reading.
 func (ev *judgedEvent) mustBeLate(l *sourceLogs) bool {
 	return ev.admitted < ev.ownHere-l.window-l.grace
 }
@@ -45,15 +45,15 @@ func (ev *judgedEvent) mustBeLate(l *sourceLogs) bool {
 // scopedKey is a key in its namespace.
 type scopedKey struct{ namespace, key int }
 
-// judged returns the events by number, from the source logs and the broker times of the repartition
-// topic, which decide whether an event is from the future.
+// judged returns the events by number. It takes them from the source logs, and takes the broker times from the
+// repartition topic, because these decide whether an event is from the future.
 func (x *interleaving) judged() []*judgedEvent {
 	l := x.logs
 	all := make([]*judgedEvent, len(l.events))
 	for n, ev := range l.events {
 		j := &judgedEvent{sourceEvent: ev, verdicts: x.verdicts[n], admitted: ev.time, own: longAgo, ownHere: longAgo, others: longAgo}
 		limit := x.admittedAt[n] + l.skew
-		// A router takes the time of an event for that of its source by its own clock.
+		// The clock of a router decides whether the router takes the time of an event for the time of its source.
 		if j.moves = ev.time <= limit+2*clockError; ev.time > limit {
 			j.admitted = limit
 		}
@@ -67,10 +67,10 @@ func (x *interleaving) judged() []*judgedEvent {
 	return all
 }
 
-// longAgo is before all times.
+// longAgo lies before all times.
 const longAgo int64 = math.MinInt64 / 2
 
-// setOwn sets what a source had come to before each of its events.
+// setOwn sets, for each event of a source, what the source had reached before the event.
 func (x *interleaving) setOwn(events []*sourceEvent, all []*judgedEvent) {
 	type place struct{ namespace, task int }
 	own, ownHere := map[int]int64{}, map[place]int64{}
@@ -91,8 +91,8 @@ func (x *interleaving) setOwn(events []*sourceEvent, all []*judgedEvent) {
 	}
 }
 
-// setOthers sets what all sources had come to when an event was stored, if it is no history. Where
-// time goes on without events, each of them counts as having gone on since.
+// setOthers sets what all sources had reached when an event was stored, unless the event belongs to the history. If
+// time goes on without events, each source counts as having gone on since.
 func (x *interleaving) setOthers(all []*judgedEvent) {
 	l := x.logs
 	since := func(at int64) int64 { // the world began
@@ -118,7 +118,7 @@ func (x *interleaving) setOthers(all []*judgedEvent) {
 	}
 }
 
-// check returns how the verdicts break the rules, by the keys of the events.
+// check returns the violations of the rules by the verdicts, by the keys of the events.
 func (x *interleaving) check() map[scopedKey][]string {
 	found := map[scopedKey][]string{}
 	keys := map[scopedKey][]*judgedEvent{}
@@ -138,7 +138,7 @@ func (x *interleaving) check() map[scopedKey][]string {
 	return found
 }
 
-// checkEvent checks what holds of an event alone.
+// checkEvent checks the rules for an event alone.
 func (x *interleaving) checkEvent(ev *judgedEvent) string {
 	isFuture := ev.admitted != ev.time && !x.logs.clamps
 	switch {
@@ -182,7 +182,7 @@ func (x *interleaving) checkKey(events []*judgedEvent) (found []string) {
 	return found
 }
 
-// span returns a time as a duration from the begin.
+// span formats a time as a duration since the begin.
 func span(at int64) string {
 	if at < longAgo/2 {
 		return "none"
@@ -190,7 +190,7 @@ func span(at int64) string {
 	return (time.Duration(at-worldBegin) * time.Millisecond).String()
 }
 
-// account tells what was found, with all events of the keys.
+// account describes the violations, with all events of their keys.
 func (x *interleaving) account(found map[scopedKey][]string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "window %v, grace %v, skew %v, %d routers, %d tasks\n", time.Duration(x.logs.window)*time.Millisecond,

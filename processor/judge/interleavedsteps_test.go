@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// step is one thing that happens in an interleaving.
+// interleavedStep is one thing that happens in an interleaving.
 type interleavedStep int
 
 const (
@@ -28,13 +28,13 @@ const (
 	stepKinds
 )
 
-// often is the weight of each step, before an interleaving makes some of them rare or frequent.
+// often has the weight of each step, before an interleaving makes some steps rare or frequent.
 var often = [stepKinds]float64{
 	stepPass: 6, stepRead: 12, stepCommit: 8, stepAbort: 0.6, stepObserve: 8, stepCrash: 0.3, stepExpire: 1, stepRevoke: 0.5, stepAssign: 3,
 	stepJudge: 12, stepTaskCommit: 8, stepTaskAbort: 0.6, stepRestart: 0.3, stepRebuild: 0.4, stepPause: 0.6,
 }
 
-// interleavedPlan has the choices by which the steps of an interleaving are drawn.
+// interleavedPlan has the choices by which an interleaving draws its steps.
 type interleavedPlan struct {
 	steps    int
 	weights  [stepKinds]float64
@@ -62,7 +62,7 @@ func (x *interleaving) drawPlan() {
 	p.reopens = x.rng.IntN(10) == 0
 }
 
-// rests reports whether the n-th of routers, inputs and tasks rests.
+// rests reports whether the n-th of all routers, inputs and tasks rests.
 func (p *interleavedPlan) rests(n int) bool { return p.done < p.untilFor[n] }
 
 // step draws what happens next.
@@ -100,7 +100,7 @@ func sumOf(weights []float64) (sum float64) {
 	return sum
 }
 
-// pass lets broker time go on, sometimes for long.
+// pass lets broker time go on, sometimes by a long time.
 func (x *interleaving) pass() {
 	by := x.plan.pass
 	if by > 0 {
@@ -117,7 +117,7 @@ func (x *interleaving) pass() {
 	x.passTo(x.now + by)
 }
 
-// expire aborts the transaction of a dead router: its inputs wait for an owner.
+// expire aborts the transaction of a dead router, so that its inputs wait for an owner.
 func (x *interleaving) expire() {
 	if len(x.crashed) == 0 {
 		return
@@ -127,7 +127,7 @@ func (x *interleaving) expire() {
 	x.crashed = slices.Delete(x.crashed, n, n+1)
 }
 
-// assign gives a router an input that none has.
+// assign gives a router an input that no router has.
 func (x *interleaving) assign(n int) {
 	input := x.rng.IntN(len(x.owner))
 	waits := slices.ContainsFunc(x.crashed, func(c crashedTransaction) bool { return slices.Contains(c.inputs, input) })
@@ -170,7 +170,7 @@ func (x *interleaving) stepRouter(kind interleavedStep, n int) {
 	}
 }
 
-// owned returns the inputs of the router.
+// owned returns the inputs that the router has.
 func (r *interleavedRouter) owned() (inputs []int) {
 	for input, owner := range r.x.owner {
 		if owner == r {
@@ -180,7 +180,7 @@ func (r *interleavedRouter) owned() (inputs []int) {
 	return inputs
 }
 
-// drawInput draws one of the inputs by their speeds; -1 if none is to be read now.
+// drawInput draws one of the inputs by their speeds. It returns -1 if none is to be read now.
 func (x *interleaving) drawInput(inputs []int) int {
 	inputs = slices.DeleteFunc(inputs, func(input int) bool { return x.plan.rests(len(x.routers) + input) })
 	sum := 0.0

@@ -18,7 +18,7 @@ import (
 	"oncebus/state"
 )
 
-// interleavedTask is a task of the repartition topic with what its worker keeps, and its changelog.
+// interleavedTask is a task of the repartition topic, with the state that its worker keeps, and its changelog.
 type interleavedTask struct {
 	*judge.Judge
 
@@ -33,7 +33,7 @@ type interleavedTask struct {
 	trimmed   int64 // no record below is left
 }
 
-// outcome is what became of an event.
+// outcome is the verdict of an event.
 type outcome struct {
 	number  int
 	verdict string
@@ -59,7 +59,7 @@ func (k *interleavedTask) open() {
 	must(k.x.t, err)
 }
 
-// begin begins a life of the task: it reads the changelog from the store's position to its end.
+// begin begins a life of the task: the task reads the changelog from the store's position to its end.
 func (k *interleavedTask) begin() {
 	rt := k.x.apps.tasks
 	t := &judge.Judge{Repartitioned: true, Metrics: k.x.apps.metrics}
@@ -100,7 +100,7 @@ func (k *interleavedTask) begin() {
 	k.fetched = t.Committed.Next
 }
 
-// send takes a record into the open transaction.
+// send adds a record to the open transaction.
 func (k *interleavedTask) send(rec *kgo.Record) error {
 	k.sent = append(k.sent, rec)
 	switch {
@@ -115,7 +115,7 @@ func (k *interleavedTask) send(rec *kgo.Record) error {
 	return nil
 }
 
-// numberOf returns the number of the event with a value.
+// numberOf returns the number of the event that has this value.
 func numberOf(x *interleaving, value []byte) int {
 	var of struct{ N int }
 	must(x.t, json.Unmarshal(value, &of))
@@ -144,7 +144,7 @@ func (k *interleavedTask) judge(n int) {
 	must(k.x.t, k.Process(k.judging, records))
 }
 
-// commit commits the open transaction, and then nothing is below the floor of the changelog.
+// commit commits the open transaction, and then deletes everything below the floor of the changelog.
 func (k *interleavedTask) commit() {
 	if !k.InTransaction {
 		return
@@ -172,7 +172,7 @@ func (k *interleavedTask) commit() {
 	}
 }
 
-// abort aborts the open transaction: the task judges its records again.
+// abort aborts the open transaction, so that the task judges its records again.
 func (k *interleavedTask) abort() {
 	k.sent, k.outcomes = nil, nil
 	k.judging.Reset()
@@ -180,7 +180,7 @@ func (k *interleavedTask) abort() {
 	k.fetched = k.Committed.Next
 }
 
-// restart ends the life of the task, without its open transaction, and begins another.
+// restart ends the life of the task without committing its open transaction, and begins another life.
 func (k *interleavedTask) restart() {
 	k.store.Discard()
 	k.begin()
@@ -194,7 +194,7 @@ func (k *interleavedTask) rebuild() {
 	k.begin()
 }
 
-// reopen restarts the task with the local state that is in its files.
+// reopen restarts the task with the local state in its files.
 func (k *interleavedTask) reopen() {
 	k.store.Discard()
 	must(k.x.t, k.store.Close())

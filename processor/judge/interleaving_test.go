@@ -21,26 +21,25 @@ var (
 	oneInterleaving = flag.String("interleaving", "", "LOGS/NUMBER of the one interleaving that TestEveryInterleavingKeepsTheRules runs")
 )
 
-// leastLogs is how many source logs there are at least, and perLogs how many interleavings the same
-// ones have at most, for each of the 1000.
+// leastLogs is the smallest number of source logs; perLogs is the largest number of interleavings of the same logs,
+// out of the 1000.
 const leastLogs, perLogs = 25, 40
 
-// TestEveryInterleavingKeepsTheRules: in whatever order and at whatever speeds the routers read the
-// sources, with pauses, aborts, restarts and inputs that move from one to another,
+// TestEveryInterleavingKeepsTheRules protects the promised verdicts in whatever order and at whatever speeds the
+// routers read the sources, with pauses, aborts, restarts and inputs that move from one router to another:
 //
-//   - two events of a key that come out lie more than a window apart,
-//   - each duplicate lies within a window of an event that came out,
-//   - no event is late that lies within window and grace of what its own source had come to, and in
-//     live traffic of what all had,
+//   - two events of a key that are emitted lie more than a window apart,
+//   - each duplicate lies within a window of an emitted event,
+//   - no event is late that lies within window and grace of what its own source had reached, and in live traffic of what all
+//     sources had reached,
 //   - each event is late that lies further behind its own source in its task,
-//   - a key whose events lie within one window comes out once,
+//   - a key whose events lie within one window is emitted once,
 //   - each event has one verdict.
 //
-// The rules are checked against the source logs, and know nothing of stream time. Of some logs the
-// time is the record's, so that it goes on without events; live traffic counts as going on too.
-// Routers, marks, judges and stores are those of the product; broker, logs and clocks are those of the
-// test. Routes in claim mode and with adjacent buckets are left out: an event before the window of a
-// stored row is late there.
+// The rules are checked against the source logs, and know nothing of stream time. In some logs event time is the
+// record's time, so that it goes on without events; live traffic counts as going on, too. Routers, marks, judges and
+// stores are those of the product; broker, logs and clocks are those of the test. Routes in claim mode and with
+// adjacent buckets are left out, because an event before the window of a stored row is late there.
 func TestEveryInterleavingKeepsTheRules(t *testing.T) {
 	t.Parallel()
 	if *oneInterleaving != "" {
@@ -72,17 +71,17 @@ func TestEveryInterleavingKeepsTheRules(t *testing.T) {
 	}
 }
 
-// interleavedApps has what the interleavings of the same logs share.
+// interleavedApps is what all interleavings of the same logs share.
 type interleavedApps struct {
 	logs    *sourceLogs
 	metrics *judge.Metrics
 	host    *state.Host
 	dir     string
-	// by is the app with 1, 2 and 3 tasks.
+	// by has the app with 1, 2 and 3 tasks.
 	by [3]interleavedApp
 }
 
-// interleavedApp is an app as its processes have it: each has a clock of its own.
+// interleavedApp is an app as its processes have it: each process has a clock of its own.
 type interleavedApp struct {
 	*interleavedApps
 
@@ -142,7 +141,7 @@ type interleaving struct {
 	taskOf     []int            // by event: its task
 }
 
-// crashedTransaction is one of a router that died. Its inputs wait until it has ended.
+// crashedTransaction is the transaction of a router that died. The inputs of the router wait until it has ended.
 type crashedTransaction struct {
 	*routerTransaction
 
@@ -182,7 +181,7 @@ func runInterleaving(t *testing.T, apps *interleavedApps, logs, number uint64) {
 	}
 }
 
-// append adds a record to the repartition topic, at the clock of its partition's leader.
+// append adds a record to the repartition topic, with the time of the clock of its partition's leader.
 func (x *interleaving) append(rec *kgo.Record, of *routerTransaction) {
 	k := rec.Partition
 	rec.Offset, rec.Timestamp = int64(len(x.logOf[k])), time.UnixMilli(x.now+x.clockOf[k])
@@ -193,7 +192,7 @@ func (x *interleaving) append(rec *kgo.Record, of *routerTransaction) {
 	}
 }
 
-// passTo lets broker time go on. What comes by HTTP meanwhile is in the log at its time.
+// passTo lets broker time go on. Events that arrive by HTTP meanwhile are in the log at their times.
 func (x *interleaving) passTo(now int64) {
 	for x.sent < len(x.logs.sent) && x.logs.sent[x.sent].stored <= now {
 		x.now = max(x.now, x.logs.sent[x.sent].stored)
@@ -204,7 +203,7 @@ func (x *interleaving) passTo(now int64) {
 	x.now = max(x.now, now)
 }
 
-// partitionsOf returns how many partitions a topic has by now.
+// partitionsOf returns how many partitions a topic has at the present broker time.
 func (x *interleaving) partitionsOf(topic string) (n int) {
 	for i := range x.logs.inputs {
 		if in := &x.logs.inputs[i]; in.Topic == topic && in.created <= x.now {

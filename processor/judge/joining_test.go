@@ -64,10 +64,9 @@ func newWaiters(t *testing.T, maxWaiting int, onCollision string) *world {
 	return w
 }
 
-// play plays random events and outcomes of a few keys, drawn from a seed, and returns what it
-// emits and the rows that are stored. Batches of events are judged in one transaction each, or
-// each event in one of its own; with aborts a transaction is judged twice. Some seeds let few
-// requests join.
+// play plays random events and outcomes of a few keys, drawn from a seed. It returns the emitted records, the stored
+// rows and the key counts. With batches, the events of a batch are judged in one transaction, otherwise each event in
+// a transaction of its own; with aborts, a transaction is judged twice. Some seeds let only few requests join.
 func play(t *testing.T, seed uint64, batches, aborts bool) (emitted []string, rows []dedup.Row, keys []app.KeyCount) {
 	t.Helper()
 	onCollision := []string{"dead_letter", "forward"}[seed%2]
@@ -111,8 +110,8 @@ func play(t *testing.T, seed uint64, batches, aborts bool) (emitted []string, ro
 	return emitted, rows, task.Counts.List(w.app, &task.Committed)
 }
 
-// drawEvent returns an event, or an outcome of one that was emitted. Batches and single events
-// draw the same, because only the records of earlier batches count as emitted.
+// drawEvent returns an event, or an outcome of an emitted event. To make batches and single events draw the same,
+// only the records of earlier batches count as emitted.
 func drawEvent(w *world, draw *rand.Rand, emitted []*kgo.Record) *kgo.Record {
 	r := &kgo.Record{Topic: []string{"ops.raw", "ops.raw", "more.raw"}[draw.IntN(3)], Timestamp: time.UnixMilli(w.now), Key: fmt.Appendf(nil, "k-%d", draw.IntN(5))}
 	r.Value = fmt.Appendf(nil, `{"id":"key-%d","request":"request-%d","amount":%d}`, draw.IntN(3), draw.IntN(5), draw.IntN(4)/3)
@@ -136,8 +135,8 @@ func drawEvent(w *world, draw *rand.Rand, emitted []*kgo.Record) *kgo.Record {
 	return r
 }
 
-// TestRequestsThatJoinInOneTransaction: events that are judged in one transaction emit and
-// store what they do in transactions of their own.
+// TestRequestsThatJoinInOneTransaction protects that events which are judged in one transaction emit and store the
+// same as in transactions of their own.
 func TestRequestsThatJoinInOneTransaction(t *testing.T) {
 	for seed := range uint64(16) {
 		emitted, rows, keys := play(t, seed, false, false)
@@ -165,8 +164,8 @@ func at(texts []string, i int) string {
 	return "none"
 }
 
-// costOfWaiters returns the bytes that an event allocates and those that it writes to the
-// changelog. Each key has so many events, in transactions of so many events.
+// costOfWaiters returns the bytes that an event allocates, and the bytes that it writes to the changelog. Each key
+// has each events, in transactions of perTransaction events.
 func costOfWaiters(t *testing.T, keys, each, perTransaction int) (allocated, changelog float64) {
 	t.Helper()
 	w := newWaiters(t, 256, "dead_letter")
@@ -195,8 +194,8 @@ func costOfWaiters(t *testing.T, keys, each, perTransaction int) (allocated, cha
 	return allocated / events, changelog / events
 }
 
-// TestWaitersOfAKeyCostTheSame: a duplicate that waits costs the same with 8 before it and with
-// 256, and one that finds no place too.
+// TestWaitersOfAKeyCostTheSame protects that a waiting duplicate costs the same behind 8 others and behind 256, and
+// so does a duplicate that finds no place.
 func TestWaitersOfAKeyCostTheSame(t *testing.T) {
 	allocated, changelog := costOfWaiters(t, 8, 8, 4096)
 	for _, each := range []int{257, 1000} {

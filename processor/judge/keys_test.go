@@ -20,7 +20,7 @@ func newTestKeys(t *testing.T) *Keys {
 	return NewKeys(routes.NewDeriver(nil), NewMetrics(prometheus.NewRegistry(), routes))
 }
 
-// mixedRecords returns records with a key, without one, and malformed ones.
+// mixedRecords returns records with a key, without a key, and malformed ones.
 func mixedRecords(n int) (records []*kgo.Record) {
 	for i := range n {
 		value := fmt.Appendf(nil, `{"id":"event-%d"}`, i)
@@ -35,8 +35,8 @@ func mixedRecords(n int) (records []*kgo.Record) {
 	return records
 }
 
-// TestKeysAheadAreTheSame: keys that are derived ahead are those of their records, in order,
-// whether the last chunk is full or not.
+// TestKeysAheadAreTheSame protects that keys which are derived ahead belong to their records, in order, whether or
+// not the last chunk is full.
 func TestKeysAheadAreTheSame(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, chunkRecords - 1, chunkRecords, chunkRecords + 1, chunksAhead * chunkRecords, 10*chunkRecords + 7} {
@@ -65,8 +65,8 @@ func TestKeysAheadAreTheSame(t *testing.T) {
 	}
 }
 
-// TestKeysAheadAfterABreak: after an iteration that ended early, by an error or a panic, the
-// next one has the keys of its own records.
+// TestKeysAheadAfterABreak protects that, after an iteration that ended early because of an error or a panic, the
+// next iteration has the keys of its own records.
 func TestKeysAheadAfterABreak(t *testing.T) {
 	t.Parallel()
 	keys, records := newTestKeys(t), mixedRecords(3*chunksAhead*chunkRecords)

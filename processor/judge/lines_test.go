@@ -13,8 +13,8 @@ import (
 	"oncebus/processor/app"
 )
 
-// TestFloodsAreSampled: of the lines that each of many events causes some are logged, and the
-// log has the number of the others.
+// TestFloodsAreSampled protects the log from floods: of the lines that many events cause only some are logged, and
+// the log has the number of the others.
 func TestFloodsAreSampled(t *testing.T) {
 	const events = 300
 	for _, c := range []struct {
@@ -62,11 +62,12 @@ func TestFloodsAreSampled(t *testing.T) {
 	}
 }
 
-// claimedAt is when the n-th event claims its key, ms.
+// claimedAt returns when the n-th event claims its key, in ms.
 func claimedAt(n int) int64 { return 1_700_000_000_000 + int64(n) }
 
-// TestDuplicatesOfTopicsAreLogged: in plain mode a duplicate has a line of the level that is set, and an
-// event after its window one of level info. Of more than the setting allows the log has the number.
+// TestDuplicatesOfTopicsAreLogged protects that, in plain mode, a duplicate has a log line of the configured level,
+// and an event after its window has a line of level info. Of the lines beyond the configured rate the log has the
+// number.
 func TestDuplicatesOfTopicsAreLogged(t *testing.T) {
 	for _, c := range []struct {
 		log                     app.DuplicateLog

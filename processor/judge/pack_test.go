@@ -13,8 +13,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// packing returns the changelog of a task whose rows of namespace id 3 are packed, and whose
-// changelog accepts records up to a limit.
+// packing returns the changelog of a task that packs the rows of namespace id 3. The changelog accepts records up to
+// a limit.
 func packing(t *testing.T, limit int32) *changelogOf {
 	s := trimmed(t)
 	s.Log = slog.New(slog.DiscardHandler)
@@ -25,9 +25,9 @@ func packing(t *testing.T, limit int32) *changelogOf {
 	return l
 }
 
-// TestPacksAreInOrder: whatever mixture of packed rows, single rows, aborts and packs of any
-// length a task writes, the changelog ends with the newest committed row of each key, its
-// checkpoints count the rows, and no two packs have the same key.
+// TestPacksAreInOrder protects that, whatever mixture of packed rows, single rows, aborts and packs of any length a
+// task writes, the changelog ends with the newest committed row of each key, its checkpoints count the rows, and no
+// two packs have the same key.
 func TestPacksAreInOrder(t *testing.T) {
 	for _, limit := range []int32{300, 1000, 1 << 20} {
 		l := packing(t, limit)

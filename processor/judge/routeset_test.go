@@ -9,8 +9,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TestTaskNeverGoesBackToAnOlderSet: a task whose checkpoint names a newer set than its process has
-// is ahead, so the process does not judge it; if it does, the checkpoint keeps its set.
+// TestTaskNeverGoesBackToAnOlderSet covers a task whose checkpoint names a newer route set than its process has. The
+// task is ahead, so the process does not judge it. If the process did judge it, the checkpoint would still keep its
+// set.
 func TestTaskNeverGoesBackToAnOlderSet(t *testing.T) {
 	routes, err := rules.ParseRoutes("routes.yaml", []byte("routes: [{name: a, topics: [raw], key: [{field: id}], window: 1h, output: out}]"))
 	if err != nil {

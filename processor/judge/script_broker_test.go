@@ -63,12 +63,11 @@ type world struct {
 	refused  bool // the open transaction has a refused record
 }
 
-// refusing is what a topic refuses: records with a text in their value or, without a
-// text, all.
+// refusing says what a topic refuses: records with this text in their value, or all records if there is no text.
 type refusing struct{ topic, text string }
 
-// send takes a record into the open transaction, as a client that produces the records
-// of a refusing topic one at a time.
+// send adds a record to the open transaction, as a client does that produces the records of a refusing topic one at a
+// time.
 func (w *world) send(r *kgo.Record) error {
 	w.sent = append(w.sent, r)
 	if r.Topic != w.refuse.topic || !bytes.Contains(r.Value, []byte(w.refuse.text)) {
@@ -78,14 +77,14 @@ func (w *world) send(r *kgo.Record) error {
 	return kerr.InvalidRecord
 }
 
-// scriptTask is a judge with what its worker would keep.
+// scriptTask is a judge with the state that its worker would keep.
 type scriptTask struct {
 	*judge.Judge
 	store   *state.Store // also while it cannot be used
 	fetched int64        // input offset to judge next
 }
 
-// frozen returns a broker clock that stands at an instant.
+// frozen returns a broker clock that stands still at an instant.
 func frozen(now int64) *app.BrokerClock {
 	c := &app.BrokerClock{Machine: func() app.Instant { return app.Instant{} }}
 	c.Set(now)
@@ -150,8 +149,7 @@ func (w *world) start() {
 	w.announced = 0
 }
 
-// restart ends the life of the process and begins another; rebuild deletes its
-// local state in between.
+// restart ends the life of the process and begins another. With rebuild, it deletes the local state in between.
 func (w *world) restart(rebuild bool) {
 	var ids []app.TaskID
 	for id := range w.tasks {
@@ -178,7 +176,7 @@ func (w *world) closeTasks() {
 	}
 }
 
-// task returns the task of a partition and opens it if needed.
+// task returns the task of a partition, and opens the task if needed.
 func (w *world) task(id app.TaskID) *scriptTask {
 	if t := w.tasks[id]; t != nil {
 		return t
@@ -203,8 +201,7 @@ func (w *world) task(id app.TaskID) *scriptTask {
 // commitMarker is the key of a control record, which readers do not see.
 const commitMarker = "commit marker"
 
-// restore reads the changelog from the store's position to its end, as package
-// restore does.
+// restore reads the changelog from the store's position to its end, as package restore does.
 func (w *world) restore(t *scriptTask) {
 	changelog := w.logOf[place(t.Changelog, t.ID.Partition)]
 	newest, err := wire.ReadStored(t.store.Checkpoint())
@@ -233,8 +230,8 @@ func (w *world) restore(t *scriptTask) {
 	w.rewind(t)
 }
 
-// putExpired puts back the first row of each digest whose newest row has expired. A store
-// may return it: eviction removes runs, and an older run may keep such a row.
+// putExpired puts back the first row of each digest whose newest row has expired. A store may return such a row:
+// eviction removes runs, and an older run may still have the row.
 func (w *world) putExpired(t *scriptTask, changelog []*kgo.Record) {
 	first, newest := map[dedup.Digest]dedup.Row{}, map[dedup.Digest]dedup.Row{}
 	for _, rec := range changelog {
@@ -269,8 +266,7 @@ func (w *world) rewind(t *scriptTask) {
 	}
 }
 
-// lose takes the store away from a task: it goes on from the newest checkpoint of
-// its changelog.
+// lose takes the store away from a task, which then goes on from the newest checkpoint of its changelog.
 func (w *world) lose(t *scriptTask) {
 	var newest wire.Fold
 	for _, rec := range w.logOf[place(t.Changelog, t.ID.Partition)] {
@@ -291,7 +287,7 @@ func (w *world) goOn(t *scriptTask, newest *wire.Fold) {
 	t.GoOn(&c)
 }
 
-// fold adds a changelog record to the fold of its checkpoints; false if it is another one.
+// fold adds a changelog record to the fold of its checkpoints. It returns false if the record is no checkpoint.
 func (w *world) fold(newest *wire.Fold, rec *kgo.Record) bool {
 	number, ok := wire.CheckpointNumber(rec.Key)
 	if ok {
@@ -330,8 +326,8 @@ func (w *world) produce(r *kgo.Record) {
 	}
 }
 
-// announce writes that all inputs are read to their ends, as a router does that has no backlog. A
-// namespace with one source follows that alone: a minute after the last time it is counted again.
+// announce writes that all inputs are read to their ends, as a router without a backlog does. A namespace with one
+// source follows that source alone, so a minute after the last time its sources are counted again.
 func (w *world) announce() {
 	var p wire.Progress
 	sources := 0
@@ -373,8 +369,8 @@ func (w *world) announce() {
 	}
 }
 
-// writeHeartbeats writes the progress records since the last one that say nothing new:
-// without them broker time may have changed by a step.
+// writeHeartbeats writes the progress records since the last one that say nothing new. Without them, broker time
+// might have changed by a step.
 func (w *world) writeHeartbeats() {
 	now := w.now
 	for at := w.progressAt + 30_000; w.progressAt != 0 && at < now; at += 30_000 {
@@ -388,9 +384,9 @@ func (w *world) writeHeartbeats() {
 	}
 }
 
-// writeProgress writes a progress record: every outcome stored before readTo is read, but
-// those of partition unread, and the executors have committed what was dispatched before
-// executor, 0 for nothing.
+// writeProgress writes a progress record that says two things: every outcome stored before readTo is read, except
+// those of the partition unread, and the executors have committed what was dispatched before executor (0 says nothing
+// of executors).
 func (w *world) writeProgress(readTo, executor int64, partitions, unread int) {
 	var p wire.Progress
 	w.progressAt = w.now
@@ -423,8 +419,8 @@ func (w *world) append(r *kgo.Record) {
 	w.logOf[at] = append(w.logOf[at], r)
 }
 
-// run judges what the tasks have not judged, in one transaction. After a refusal it
-// aborts and repeats it.
+// run judges, in one transaction, what the tasks have not judged yet. After a refusal it aborts the transaction and
+// repeats it.
 func (w *world) run() {
 	began := w.judge()
 	for w.refused {
@@ -482,8 +478,8 @@ func (w *world) abort() {
 	}
 }
 
-// commit writes the records of the open transaction to their logs and commits the
-// tasks. The emitter uses the records' memory again, so the logs have copies.
+// commit writes the records of the open transaction to their logs and commits the tasks. The emitter uses the
+// records' memory again, so the logs have copies.
 func (w *world) commit() {
 	for _, r := range w.sent {
 		c := &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: slices.Clone(r.Key), Value: slices.Clone(r.Value), Timestamp: r.Timestamp}
@@ -524,5 +520,5 @@ func (w *world) commit() {
 	w.emitter.Reset()
 }
 
-// everyPartition lets every partition get a progress record.
+// everyPartition selects every partition for a progress record.
 func everyPartition(int32) bool { return true }

@@ -23,7 +23,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// run is a scenario in progress.
+// scriptRun is a scenario in progress.
 type scriptRun struct {
 	*world
 	prepartitioned bool
@@ -34,7 +34,7 @@ type scriptRun struct {
 	erasures       map[string]scriptErasure // by the position that the first step named
 }
 
-// shape is a record with gaps.
+// shape is a record with gaps that an event fills.
 type shape struct {
 	topic  string
 	fields []field
@@ -58,7 +58,7 @@ func runScenario(t *testing.T, steps []step, prepartitioned bool) {
 	}
 }
 
-// emitting are the steps that say what they emit, even if it is nothing.
+// emitting are the steps that must state what they emit, even if it is nothing.
 var emitting = map[string]bool{"event": true, "outcome": true, "query": true, "erase": true, "resume": true, "abort": true, "restore": true}
 
 // do runs a step.
@@ -261,7 +261,7 @@ func (r *scriptRun) setRoutes(at string) (err error) {
 	return err
 }
 
-// setRefusing sets what the broker refuses for good, from now on.
+// setRefusing sets which records the broker refuses for good from now on.
 func (r *scriptRun) setRefusing(st *step) error {
 	if len(st.words) == 0 || len(st.words) > 2 {
 		return errors.New("want refuse TOPIC, refuse TOPIC TEXT, or refuse nothing")
@@ -273,7 +273,7 @@ func (r *scriptRun) setRefusing(st *step) error {
 	return nil
 }
 
-// setLimits sets what a topic takes, from the next start on.
+// setLimits sets which records a topic accepts, from the next start on.
 func (r *scriptRun) setLimits(st *step) error {
 	limits := app.TopicLimits{MaxBytes: 1 << 20, BytesSetting: "max.message.bytes", BeforeMaxMS: app.Forever, AfterMaxMS: app.Forever}
 	if len(st.words) != 1 {
@@ -328,7 +328,7 @@ func (r *scriptRun) startOnce() {
 	}
 }
 
-// recordOf makes a record of a shape or of a topic.
+// recordOf makes the record of a shape, or a record of a topic.
 func (r *scriptRun) recordOf(target string, fields []field, n int) (*kgo.Record, error) {
 	name, partition, ok := strings.Cut(target, "/")
 	number, err := strconv.Atoi(partition)
@@ -461,7 +461,7 @@ func (r *scriptRun) outcome(st *step) error {
 	return nil
 }
 
-// changed is a token with other parts.
+// changed returns a token in which some parts are replaced.
 func (r *scriptRun) changed(text []byte, fields []field) ([]byte, error) {
 	token, err := dedup.ParseToken(text)
 	if err != nil || len(fields) == 0 {
@@ -599,7 +599,7 @@ func (r *scriptRun) series(of, route string) map[string]string {
 	return got
 }
 
-// hits returns the number in the stored row of an id; "none" without a row.
+// hits returns the number of duplicates in the stored row of an id, or "none" without a row.
 func (r *scriptRun) hits(route *app.Route, id string) string {
 	derived, err := r.routes.NewDeriver(nil).OfID(route.Route, id)
 	must(r.t, err)
@@ -633,7 +633,7 @@ func (r *scriptRun) keys(namespace string) map[string]string {
 	return got
 }
 
-// duplicates sums the duplicates of a route in all tasks, by what duplicates of a script names.
+// duplicates sums the duplicates of a route in all tasks, under the names that the check duplicates of a script uses.
 func (r *scriptRun) duplicates(route string) map[string]string {
 	var tasks [][]app.RouteDuplicates
 	for _, t := range r.sorted() {
@@ -701,7 +701,7 @@ func describe(r *kgo.Record) string {
 	return b.String()
 }
 
-// compare returns what of a record is not as expected.
+// compare returns the differences between a record and its expectation.
 func (r *scriptRun) compare(got *kgo.Record, e *expectation) (mistakes []string) {
 	say := func(format string, args ...any) { mistakes = append(mistakes, fmt.Sprintf(format, args...)) }
 	for _, word := range e.words {
@@ -746,7 +746,7 @@ var oncebusHeaders = []string{
 	"oncebus-has-outcome", "oncebus-forwarded", "oncebus-outcome-follows", "oncebus-omitted",
 }
 
-// partOf returns a part of a record by its name in an expectation.
+// partOf returns a part of a record by the name that an expectation uses.
 func partOf(rec *kgo.Record, name string, base int64) (value string, absent, known bool) {
 	text := func(b []byte) (string, bool, bool) { return string(b), b == nil, true }
 	switch {
@@ -822,7 +822,7 @@ func (r *scriptRun) compareField(got *kgo.Record, f field) string {
 	return ""
 }
 
-// compareUntouched checks that what a producer wrote came through.
+// compareUntouched checks that the parts which a producer wrote are unchanged.
 func compareUntouched(got, want *kgo.Record) (mistakes []string) {
 	equal := func(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
 	if !equal(got.Key, want.Key) || !equal(got.Value, want.Value) || !got.Timestamp.Equal(want.Timestamp) {

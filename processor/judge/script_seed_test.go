@@ -15,7 +15,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// seedRun is the run of all seeds of the scripts.
+// seedRun identifies the seed run of all seeds in the scripts.
 var seedRun = wire.SeedRun{1, 2, 3}
 
 // seed appends a seed to the repartition topic, and judges it.
@@ -87,7 +87,7 @@ func (r *scriptRun) seed(st *step) error {
 	return nil
 }
 
-// checkSeeds compares what became of the seeds with the sum over the changelogs.
+// checkSeeds compares the fates of the seeds with the sum over the changelogs.
 func (r *scriptRun) checkSeeds(st *step) error {
 	var sum wire.SeedCounts
 	for _, log := range r.logOf {

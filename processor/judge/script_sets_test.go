@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// known returns what the newest checkpoint with a namespace says of its changed window, as
-// durations since the base of the script.
+// known returns what the newest checkpoint with a namespace says of its changed window, as durations since the base
+// of the script.
 func (r *scriptRun) known(namespace string) map[string]string {
 	id := uint8(slices.Index(r.app.Namespaces, namespace))
 	got := map[string]string{"none": "true", "since": "", "late-before": "", "set": ""}

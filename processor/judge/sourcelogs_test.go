@@ -17,8 +17,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// worldBegin is the broker time, in ms, from which an interleaving runs. Everything stored before
-// it is history: no event of the app came out by then.
+// worldBegin is the broker time, in ms, at which an interleaving begins. Everything stored before it is history: by
+// then, the app had emitted no event.
 const worldBegin int64 = 1_700_000_000_000
 
 // sourceEvent is an event as its sender wrote it. All times are in ms.
@@ -30,14 +30,14 @@ type sourceEvent struct {
 	stored int64 // broker time at which it was appended to its partition, or sent by HTTP
 }
 
-// byHTTP stands for the source of an event of the ingress.
+// byHTTP stands for the source of an event that came through the ingress.
 const byHTTP = -1
 
 // inputLog is a partition of an input topic.
 type inputLog struct {
 	app.TaskID
-	// created is the broker time from which on the partition exists; 0 for always. All of its events
-	// are stored later.
+	// created is the broker time from which on the partition exists; 0 means always. All of its events are stored
+	// later.
 	created int64
 	events  []*sourceEvent // by offset
 	records []*kgo.Record  // the same
@@ -54,12 +54,12 @@ func (l *inputLog) stored(now int64) int64 {
 	return int64(n)
 }
 
-// sourceLogs is what the sources of an app have, from a number alone.
+// sourceLogs has what the sources of an app send. A seed alone determines it.
 type sourceLogs struct {
 	window, grace, skew int64
 	clamps              bool // events of the future; else they are invalid
 	goesOn              bool // time goes on without events: it is the record's, and not the payload's
-	// shared reports that the routes of two topics have one namespace. Else each has its own.
+	// shared reports that the routes of two topics have one namespace. Otherwise each route has its own.
 	shared bool
 	routes *rules.Routes
 	inputs []inputLog
@@ -94,8 +94,8 @@ type inputPlan struct {
 	ahead    int64   // how far the clock of its sender is at most fast
 }
 
-// drawSourceLogs returns logs of 2 to 6 partitions of one or two topics, with keys that come
-// again within their window, after it, after the grace and after the retention.
+// drawSourceLogs returns logs of 2 to 6 partitions of one or two topics. Keys come again within their window, after
+// it, after the grace and after the retention.
 func drawSourceLogs(t *testing.T, seed uint64) *sourceLogs {
 	t.Helper()
 	p := &sourcePlan{sourceLogs: &sourceLogs{ended: worldBegin, goesOn: seed%3 == 1}, rng: rand.New(rand.NewPCG(seed, 39))}
@@ -165,7 +165,7 @@ func (p *sourcePlan) drawInputs(t *testing.T) {
 	p.drawRoutes(t, topics, p.rng.IntN(2) == 0)
 }
 
-// drawRoutes writes the routes: one for both topics, or one for each, in one namespace or in two.
+// drawRoutes writes the routes: one for both topics, or one for each topic, in one namespace or in two.
 func (p *sourcePlan) drawRoutes(t *testing.T, topics int, one bool) {
 	t.Helper()
 	names := [][]string{{"a.raw"}}
@@ -210,7 +210,7 @@ func (p *sourcePlan) drawRoutes(t *testing.T, topics int, one bool) {
 	must(t, err)
 }
 
-// drawEvents draws the events: keys with all that may come of them, and others in between.
+// drawEvents draws the events: keys with all their repetitions, and other events in between.
 func (p *sourcePlan) drawEvents() {
 	span := p.history + p.live
 	for key := range 30 {
@@ -240,7 +240,7 @@ func (p *sourcePlan) drawEvents() {
 	}
 }
 
-// inputAt draws a source that has events of a time.
+// inputAt draws a source that has events of this time.
 func (p *sourcePlan) inputAt(at int64) int {
 	if p.http && at > worldBegin && p.rng.IntN(6) == 0 {
 		return byHTTP

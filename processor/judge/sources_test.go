@@ -15,8 +15,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// sourceWorld is a world whose route has two inputs of one partition, and an app with route sets.
-// Its router says by itself how far the inputs were read.
+// sourceWorld is a world whose route has two inputs with one partition each, in an app with route sets. Its router
+// itself says how far the inputs were read.
 type sourceWorld struct {
 	*world
 
@@ -48,8 +48,8 @@ func newSourceWorld(t *testing.T, more ...string) *sourceWorld {
 	return s
 }
 
-// event routes and judges an event of a topic at a time, in ms after that of the world's start. It
-// returns its verdict.
+// event routes and judges an event of a topic, and returns its verdict. The event time is in ms after the start of
+// the world.
 func (s *sourceWorld) event(topic string, at int64) string {
 	s.t.Helper()
 	return s.eventOf(topic, 0, at)
@@ -72,7 +72,7 @@ func (s *sourceWorld) eventOf(topic string, partition int32, at int64) string {
 	return verdict
 }
 
-// route routes an event. The task judges it in the next run.
+// route routes an event, which the task judges in the next run.
 func (s *sourceWorld) route(topic string, partition int32, at int64) {
 	s.sent++
 	id := []byte(`{"id":"` + topic + strconv.Itoa(s.sent) + `"}`)
@@ -83,13 +83,13 @@ func (s *sourceWorld) route(topic string, partition int32, at int64) {
 	s.commit()
 }
 
-// progress writes that the inputs were read to broker times, in ms after that of the world's start.
+// progress writes that the inputs were read to these broker times, in ms after the start of the world.
 func (s *sourceWorld) progress(a, b int64, fronts ...wire.Front) {
 	s.announce(a, b, fronts...)
 	s.run()
 }
 
-// announce is progress that the task applies in the next run.
+// announce writes the same as progress, but the task applies the record only in the next run.
 func (s *sourceWorld) announce(a, b int64, fronts ...wire.Front) {
 	var p wire.Progress
 	for topic, to := range map[string]int64{"a.raw": a, "b.raw": b} {
@@ -107,7 +107,7 @@ func (s *sourceWorld) announce(a, b int64, fronts ...wire.Front) {
 	s.commit()
 }
 
-// wantTime checks the stream time, in ms after that of the world's start; -1 for none.
+// wantTime checks the stream time, in ms after the start of the world; -1 means no stream time.
 func (s *sourceWorld) wantTime(when string, at int64) {
 	s.t.Helper()
 	want := dedup.NoStreamTime
@@ -119,8 +119,9 @@ func (s *sourceWorld) wantTime(when string, at int64) {
 	}
 }
 
-// TestEndOfASourceHasADate: that a source was read to a broker time says something of what had come
-// by then alone. Between the date and the record of it another source may have gone on.
+// TestEndOfASourceHasADate protects that the end of a source counts only up to its date: that a source was read to a
+// broker time says nothing of what came later. Between this date and the progress record another source may have gone
+// on.
 func TestEndOfASourceHasADate(t *testing.T) {
 	t.Parallel()
 	const minute = 60_000
@@ -146,8 +147,8 @@ func TestEndOfASourceHasADate(t *testing.T) {
 	s.wantTime("broker time set back", 40*minute)
 }
 
-// TestLateByItsOwnSource: an event is late by the events of its own source before it, though no
-// other source has come so far, and only by these.
+// TestLateByItsOwnSource protects that an event is late because of earlier events of its own source, though no other
+// source has come so far, and only because of these.
 func TestLateByItsOwnSource(t *testing.T) {
 	t.Parallel()
 	const hour = 3_600_000
@@ -166,8 +167,8 @@ func TestLateByItsOwnSource(t *testing.T) {
 	s.wantTime("the other source holds it back", 0)
 }
 
-// TestPartitionAddedWhileNoRouterCountedIsNotLate: a topic may get a partition while the app is down.
-// Until a router has counted again, stream time stands, though all known sources go on.
+// TestPartitionAddedWhileNoRouterCountedIsNotLate covers a topic that gets a partition while the app is down. Until a
+// router has counted the partitions again, stream time stands still, though all known sources go on.
 func TestPartitionAddedWhileNoRouterCountedIsNotLate(t *testing.T) {
 	t.Parallel()
 	const hour = 3_600_000
@@ -200,8 +201,8 @@ func TestPartitionAddedWhileNoRouterCountedIsNotLate(t *testing.T) {
 	s.wantTime("after that", 4*hour)
 }
 
-// TestCountIsNoLaterThanItsRecord: a router's estimate of broker time may be ahead, and a count does
-// not hold for longer by that.
+// TestCountIsNoLaterThanItsRecord protects that a count of partitions does not hold for longer if the router's
+// estimate of broker time is ahead.
 func TestCountIsNoLaterThanItsRecord(t *testing.T) {
 	t.Parallel()
 	s := newSourceWorld(t)
@@ -214,8 +215,8 @@ func TestCountIsNoLaterThanItsRecord(t *testing.T) {
 	}
 }
 
-// TestFutureEventMovesNoFront: an event that is too far ahead of broker time is no reason for the
-// router to say that its source has come so far, and no record says more than its own time allows.
+// TestFutureEventMovesNoFront protects that an event too far ahead of broker time does not make the router say that
+// its source has come so far, and that no record says more than its own time allows.
 func TestFutureEventMovesNoFront(t *testing.T) {
 	t.Parallel()
 	const hour = 3_600_000
@@ -232,9 +233,9 @@ func TestFutureEventMovesNoFront(t *testing.T) {
 	}
 }
 
-// TestRouteThatComesBackEndsNoKeys: the keys of a removed route have gone, and it comes back with a backlog.
-// A task that has not its set yet judges the first events by the route's last text. They move time as events
-// do, and no retention on top makes the ones behind them late.
+// TestRouteThatComesBackEndsNoKeys covers a removed route whose keys are gone and which comes back with a backlog. A
+// task that has not read the new set yet judges the first events by the route's last text. These move stream time as
+// events do; no retention is added that would make the events behind them late.
 func TestRouteThatComesBackEndsNoKeys(t *testing.T) {
 	t.Parallel()
 	const minute = 60_000

@@ -15,9 +15,9 @@ import (
 	"oncebus/state"
 )
 
-// TestCheckpointRowWithoutOffsetIsReadBack has no offset for the checkpoint
-// row of a committed transaction, as when the broker recognised a batch that
-// was sent twice: nothing may be applied at a guessed position.
+// TestCheckpointRowWithoutOffsetIsReadBack covers the checkpoint row of a committed transaction without an offset,
+// which happens if the broker recognizes a batch that was sent twice. The task must apply nothing at a guessed
+// position.
 func TestCheckpointRowWithoutOffsetIsReadBack(t *testing.T) {
 	host, err := state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	must(t, err)
@@ -32,9 +32,8 @@ func TestCheckpointRowWithoutOffsetIsReadBack(t *testing.T) {
 	}
 }
 
-// TestFirstEventOfTheBeginningOfTime: a record's timestamp may be any number; the
-// horizon of its class does not wrap around to the far end, which would expire
-// every row.
+// TestFirstEventOfTheBeginningOfTime covers the smallest timestamps, because a record's timestamp may be any number.
+// If the horizon of its class wrapped around to the far end, every row would expire.
 func TestFirstEventOfTheBeginningOfTime(t *testing.T) {
 	const class, minute = 3, 60_000
 	span := dedup.Window{Size: 60 * minute, Grace: 10 * minute}

@@ -5,22 +5,22 @@ import (
 	"testing"
 )
 
-// outage is what a tenant sends to two inputs while an app is down for six hours, one event in five
-// seconds to each, and what of it the app grants when it has read one input after the other.
+// outage is what a tenant sends to two inputs while an app is down for six hours, one event in five seconds to each
+// input. It also has what the app must grant of these events when it has read one input after the other.
 type outage struct {
 	quota string
 	first bool // the app has never run before
 	known bool // the tenant has sent an event before the outage
-	// restarts and aborts say what happens while the app reads the second input.
+	// restarts and aborts say whether the app restarts or aborts transactions while it reads the second input.
 	restarts, aborts bool
 
 	granted int64 // of the events of the outage
 	live    int64 // of 100 events at once after it
 }
 
-// TestOutagePutsNoTenantOverItsQuota: a tenant's events count at the time at which they were sent, in
-// whatever order the inputs are read. A tenant that sends more than its quota gets no more for it, nor
-// does one whose records tell a wrong time.
+// TestOutagePutsNoTenantOverItsQuota protects that a tenant's events count at the time at which they were sent, in
+// whatever order the app reads the inputs. A tenant that sends more than its quota gets no more because of an outage,
+// nor does a tenant whose records have wrong timestamps.
 func TestOutagePutsNoTenantOverItsQuota(t *testing.T) {
 	t.Parallel()
 	const second, hour = int64(1000), int64(3_600_000)
@@ -79,7 +79,7 @@ func TestOutagePutsNoTenantOverItsQuota(t *testing.T) {
 	}
 }
 
-// unique returns how many events came out since the last step.
+// unique returns how many events were emitted since the last step.
 func (s *sourceWorld) unique() (n int64) {
 	for _, r := range s.emitted {
 		if r.Topic == "signals.unique" {

@@ -30,7 +30,7 @@ func trimmed(t *testing.T) *State {
 	return &State{ID: app.TaskID{Topic: "topic"}, Changelog: "changelog", App: a, Store: store}
 }
 
-// commit commits a transaction whose rows end below a changelog offset, at a stream time.
+// commit commits a transaction at a stream time, whose rows end below a changelog offset.
 func (t *State) commit(tb testing.TB, offset, streamTime int64) {
 	tb.Helper()
 	t.Open = t.Committed
@@ -44,8 +44,8 @@ func (t *State) commit(tb testing.TB, offset, streamTime int64) {
 	}
 }
 
-// TestFloorFollowsStreamTime: a fence stands every twelfth of a retention, and the floor
-// is less than a sixth behind the offset at which the oldest retained row lies.
+// TestFloorFollowsStreamTime protects that a fence is set every twelfth of a retention, and that the floor is less
+// than a sixth of the retention behind the offset of the oldest retained row.
 func TestFloorFollowsStreamTime(t *testing.T) {
 	s := trimmed(t)
 	for at := range int64(5000) { // one row a ms, each in a transaction of its own
@@ -59,8 +59,8 @@ func TestFloorFollowsStreamTime(t *testing.T) {
 	}
 }
 
-// TestClampedRowHoldsItsFence: the row of a clamped event lies ahead of stream time, and
-// its fence is due only when the row expires.
+// TestClampedRowHoldsItsFence covers the row of a clamped event, which is ahead of stream time: its fence is due only
+// when the row expires.
 func TestClampedRowHoldsItsFence(t *testing.T) {
 	s := trimmed(t)
 	s.commit(t, 10, 100)
@@ -83,7 +83,7 @@ func TestClampedRowHoldsItsFence(t *testing.T) {
 	}
 }
 
-// TestFencesAllocateNothing: a checkpoint without a new fence costs no memory.
+// TestFencesAllocateNothing protects that a checkpoint without a new fence costs no memory.
 func TestFencesAllocateNothing(t *testing.T) {
 	s := trimmed(t)
 	s.commit(t, 10, 100)
@@ -101,7 +101,7 @@ func TestFencesAllocateNothing(t *testing.T) {
 	}
 }
 
-// changelogOf has the committed records of a State that is committed without a broker.
+// changelogOf has the committed records of a State whose transactions are committed without a broker.
 type changelogOf struct {
 	*State
 	emitter *Emitter
@@ -112,7 +112,7 @@ type changelogOf struct {
 	end     int64
 }
 
-// endTransaction commits or aborts the transaction, with a chunk of a sweep.
+// endTransaction commits or aborts the transaction, which includes a chunk of a sweep.
 func (l *changelogOf) endTransaction(t *testing.T, commit bool) {
 	t.Helper()
 	must(t, l.Sweep(l.emitter))
@@ -146,9 +146,9 @@ func (l *changelogOf) write(row *dedup.Row) {
 	l.put(l.emitter, &change{row: row})
 }
 
-// TestSweepSurvivesAborts sweeps a store in several chunks, half of whose transactions
-// abort, while other rows are written. At the end the changelog from the floor on has the
-// current row of each live key, and no dead one.
+// TestSweepSurvivesAborts sweeps a store in several chunks while other rows are written, and aborts half of the
+// transactions. At the end the changelog from the floor on must have the current row of each live key, and no dead
+// row.
 func TestSweepSurvivesAborts(t *testing.T) {
 	t.Run("single rows", func(t *testing.T) { sweepSurvivesAborts(t, false) })
 	t.Run("packed rows", func(t *testing.T) { sweepSurvivesAborts(t, true) })
@@ -212,7 +212,8 @@ func sweepSurvivesAborts(t *testing.T, packed bool) {
 	}
 }
 
-// TestSweepRefusesARowThatIsTooLong: a transaction with it would abort for ever.
+// TestSweepRefusesARowThatIsTooLong covers a row that the changelog does not accept: a transaction with such a row
+// would abort for ever.
 func TestSweepRefusesARowThatIsTooLong(t *testing.T) {
 	s := trimmed(t)
 	s.Log = slog.New(slog.DiscardHandler)
@@ -229,8 +230,8 @@ func TestSweepRefusesARowThatIsTooLong(t *testing.T) {
 	}
 }
 
-// TestLongChangelogIsSwept: a sweep starts when the changelog has four rows for each row of
-// the store and SweepAfter more. Rows below the floor do not count.
+// TestLongChangelogIsSwept protects that a sweep starts when the changelog has four rows for each row of the store,
+// and SweepAfter more. Rows below the floor do not count.
 func TestLongChangelogIsSwept(t *testing.T) {
 	s := trimmed(t)
 	s.Log = slog.New(slog.DiscardHandler)

@@ -12,7 +12,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// checkpointOf returns the checkpoint of a transaction. Each one has a later stream time.
+// checkpointOf returns the checkpoint of a transaction. Each later transaction has a later stream time.
 func checkpointOf(sequence int64) wire.Checkpoint {
 	c := wire.Checkpoint{Next: 10 * sequence, Epoch: -1, Sequence: sequence}
 	c.StreamTimes.At[1], c.StreamTimes.Has[1] = 100*sequence, true
@@ -25,8 +25,8 @@ type logRecord struct {
 	value  []byte
 }
 
-// checkpointsOf returns the checkpoints of transactions in a changelog, by transaction. Those
-// of wholes are whole.
+// checkpointsOf returns the checkpoints of transactions in a changelog, by transaction. The checkpoints of the
+// transactions in wholes are whole, the others partial.
 func checkpointsOf(transactions int64, wholes ...int64) map[int64]logRecord {
 	all, number := map[int64]logRecord{}, uint32(0)
 	for sequence := int64(1); sequence <= transactions; sequence++ {
@@ -43,8 +43,8 @@ func checkpointsOf(transactions int64, wholes ...int64) map[int64]logRecord {
 	return all
 }
 
-// TestCheckpointOfARestore reads the checkpoints of a changelog that lacks some: only those
-// that lead to the newest one without a gap give a state.
+// TestCheckpointOfARestore reads the checkpoints of a changelog that lacks some of them: only checkpoints that lead
+// to the newest one without a gap give a state.
 func TestCheckpointOfARestore(t *testing.T) {
 	log := checkpointsOf(9, 1, 4, 7)
 	for name, c := range map[string]struct {
@@ -120,8 +120,8 @@ func TestCheckpointOfARestore(t *testing.T) {
 	}
 }
 
-// TestInterruptedRestoreIsTheSame ends a restore after each of its checkpoints. The next one
-// has the same state: with the checkpoints that the store got it reads on.
+// TestInterruptedRestoreIsTheSame ends a restore after each of its checkpoints. The next restore must reach the same
+// state, by reading on from the checkpoints that the store already has.
 func TestInterruptedRestoreIsTheSame(t *testing.T) {
 	log := checkpointsOf(9, 1, 4, 7)
 	for _, from := range []int64{1, 2, 5} {
@@ -154,9 +154,9 @@ func TestInterruptedRestoreIsTheSame(t *testing.T) {
 	}
 }
 
-// TestFormerOwnerGoesOnAfterARestore: a process that restored a task loses it again before
-// it has written, and the former owner has never noticed: it goes on with partial checkpoints.
-// The next restore of the same store finds them relative to what the store has.
+// TestFormerOwnerGoesOnAfterARestore covers a process that restored a task and loses it again before it has written
+// anything, while the former owner never noticed the change and goes on with partial checkpoints. For the next
+// restore of the same store these checkpoints must be relative to what the store has.
 func TestFormerOwnerGoesOnAfterARestore(t *testing.T) {
 	log := checkpointsOf(9, 1, 4, 7)
 	for ended := int64(1); ended < 9; ended++ {
@@ -168,7 +168,7 @@ func TestFormerOwnerGoesOnAfterARestore(t *testing.T) {
 	}
 }
 
-// restoreOf returns what a store has after a restore of the checkpoints of some transactions.
+// restoreOf returns what a store has after a restore of the checkpoints of the transactions from to to.
 func restoreOf(t *testing.T, log map[int64]logRecord, stored []byte, from, to int64) []byte {
 	t.Helper()
 	fold, err := wire.ReadStored(stored)

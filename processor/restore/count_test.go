@@ -17,8 +17,8 @@ import (
 	"oncebus/state"
 )
 
-// TestRecountEndsWhenItsTaskIsRevoked: a rebalance waits until the restore of the task has
-// ended, so a count of many rows must not run to its end.
+// TestRecountEndsWhenItsTaskIsRevoked protects rebalances: a rebalance waits until the restore of the task has ended,
+// so a count of many rows must not run to its end.
 func TestRecountEndsWhenItsTaskIsRevoked(t *testing.T) {
 	t.Parallel()
 	host, err := state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))

@@ -8,11 +8,11 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TestDecide compares the table with a model over every combination of facts. A model
-// life has the transactions 1 to 4, each with rows at the changelog offsets of its
-// number: transaction n begins at offset 10n and has its checkpoint at 10n+8. So a state
-// is complete if each row above the floor is in the local store or in the changelog. The
-// checkpoints after a whole one are partial: a changelog that begins after it lacks it.
+// TestDecide compares the table of decisions with a model over every combination of facts. A life in the model has
+// the transactions 1 to 4. Each has rows at the changelog offsets of its number: transaction n begins at offset 10n
+// and has its checkpoint at 10n+8. A state is therefore complete if each row above the floor is in the local store or
+// in the changelog. The checkpoints after a whole one are partial: a changelog that begins after the whole checkpoint
+// lacks it.
 func TestDecide(t *testing.T) {
 	checkpoint := func(n, floor int64, incomplete bool) *wire.Checkpoint {
 		if n == 0 {
@@ -63,9 +63,9 @@ func TestDecide(t *testing.T) {
 	t.Logf("%d combinations", combinations)
 }
 
-// judgePlan says what is wrong with a plan in the model; "" if nothing is.
+// judgePlan says what is wrong with a plan in the model, or "" if nothing is wrong.
 func judgePlan(p plan, f facts, newest, floor, local int64) string {
-	// has reports whether the state of the plan has the rows of transaction n.
+	// has reports whether the state of the plan includes the rows of transaction n.
 	has := func(n int64) bool {
 		inLog := f.start <= 10*n && 10*n+9 <= f.end
 		inLocal := n <= local
@@ -94,7 +94,7 @@ func judgePlan(p plan, f facts, newest, floor, local int64) string {
 	return ""
 }
 
-// TestDecideNames: each problem has its facts.
+// TestDecideNames protects that each problem states its facts.
 func TestDecideNames(t *testing.T) {
 	stored := &wire.Checkpoint{Next: 5, Sequence: 3}
 	logged := &wire.Checkpoint{Next: 7, Sequence: 5}
@@ -124,8 +124,8 @@ func TestDecideNames(t *testing.T) {
 	}
 }
 
-// TestLostTail: only an offset of a transaction that the changelog lacks shows that it lost
-// its newest rows. An offset that somebody moved does not.
+// TestLostTail protects that only the offset of a transaction that the changelog lacks shows the loss of its newest
+// rows. An offset that somebody moved does not show a loss.
 func TestLostTail(t *testing.T) {
 	c := &wire.Checkpoint{Next: 50, Sequence: 4, Generation: 1}
 	for name, f := range map[string]struct {
@@ -149,7 +149,7 @@ func TestLostTail(t *testing.T) {
 	}
 }
 
-// TestCheckInput: what a task needs of its input.
+// TestCheckInput covers what a task needs of its input.
 func TestCheckInput(t *testing.T) {
 	for name, c := range map[string]struct {
 		f       inputFacts

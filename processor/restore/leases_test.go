@@ -9,8 +9,8 @@ import (
 	"oncebus/processor/app"
 )
 
-// TestLeaseOfAStandbyIsYielded: a task asks a standby for the directory and waits until it
-// is released. A standby gets no directory that is taken, and a task is not asked.
+// TestLeaseOfAStandbyIsYielded protects that a task asks a standby for the directory and waits until the standby
+// releases it. A standby gets no directory that is taken, and a task is not asked to release its directory.
 func TestLeaseOfAStandbyIsYielded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, id := newLeases(), app.TaskID{Topic: "routed", Partition: 1}

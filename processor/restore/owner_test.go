@@ -10,8 +10,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// TestStateOfOthersIsRefused: a file of another user in the state directory, or a link in it, ends the
-// start with the way out. The directory itself may be a link, and what is root's is trusted.
+// TestStateOfOthersIsRefused protects that a file of another user in the state directory, or a link in it, ends the
+// start with the way out. The directory itself may be a link, and files of root are trusted.
 func TestStateOfOthersIsRefused(t *testing.T) {
 	must := func(err error) {
 		t.Helper()

@@ -11,7 +11,7 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// TestRebuildsAreCounted counts per task, over an hour, over restarts.
+// TestRebuildsAreCounted protects that rebuilds are counted per task, over an hour, and over restarts.
 func TestRebuildsAreCounted(t *testing.T) {
 	dir := t.TempDir()
 	why, now := errors.New("checksum\nof a\tpage"), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

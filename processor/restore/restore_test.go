@@ -12,7 +12,7 @@ import (
 	"oncebus/state"
 )
 
-// TestLongRestoreIsNoFailure: a restore that only reads for long starts no bypass.
+// TestLongRestoreIsNoFailure protects that a restore that only takes long to read does not start a bypass.
 func TestLongRestoreIsNoFailure(t *testing.T) {
 	r := &Restore{}
 	if r.FailedFor() != 0 {
@@ -24,8 +24,8 @@ func TestLongRestoreIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestStoreWithoutFilesIsRenewed: before its first flush a store has no directory to keep.
-// The restore continues without one, and counts the rebuild.
+// TestStoreWithoutFilesIsRenewed covers a store before its first flush, which has no directory to keep. The restore
+// continues with a new store, and counts the rebuild.
 func TestStoreWithoutFilesIsRenewed(t *testing.T) {
 	registry, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
 	metrics := NewMetrics(registry)

@@ -15,8 +15,8 @@ import (
 	"oncebus/state"
 )
 
-// TestStandbyEvictsByItsOwnRouteSetOnly: a task that judges by another route set may have a
-// longer window, so the horizons of this process would drop rows that it needs.
+// TestStandbyEvictsByItsOwnRouteSetOnly covers a task that judges by another route set, which may have a longer
+// window: the horizons of this process would drop rows that the task needs.
 func TestStandbyEvictsByItsOwnRouteSetOnly(t *testing.T) {
 	for name, c := range map[string]struct {
 		process, task int64
@@ -42,7 +42,7 @@ func TestStandbyEvictsByItsOwnRouteSetOnly(t *testing.T) {
 	}
 }
 
-// slowStandbys has a standby of task whose store closes when closes is closed. A standby of source
+// slowStandbys has a standby of task whose store closes only when the channel closes is closed. A standby of source
 // waits for space on the disk, and ends at once.
 type slowStandbys struct {
 	*Standbys
@@ -52,7 +52,7 @@ type slowStandbys struct {
 	closes chan struct{}
 }
 
-// inSlowStandbys runs a test in a bubble, where Wait returns once everything else waits.
+// inSlowStandbys runs a test in a synctest bubble, where Wait returns once all other goroutines wait.
 func inSlowStandbys(t *testing.T, test func(*testing.T, *slowStandbys)) {
 	t.Helper()
 	log, metrics := slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry())
@@ -84,7 +84,7 @@ func inSlowStandbys(t *testing.T, test func(*testing.T, *slowStandbys)) {
 	}
 }
 
-// during calls change, which has to wait until the slow store closes, and meanwhile when it does.
+// during calls change, which has to wait until the slow store closes, and calls meanwhile when change waits.
 func (s *slowStandbys) during(t *testing.T, change, meanwhile func()) {
 	t.Helper()
 	changed := make(chan struct{})
@@ -108,8 +108,8 @@ func (s *slowStandbys) during(t *testing.T, change, meanwhile func()) {
 	<-changed
 }
 
-// TestStateWaitsForNoStore: a store closes slowly, since the disk is slow. The state of the process can
-// be read meanwhile, and by it the live page.
+// TestStateWaitsForNoStore covers a store that closes slowly, because the disk is slow. The state of the process, and
+// with it the live page, must be readable meanwhile.
 func TestStateWaitsForNoStore(t *testing.T) {
 	inSlowStandbys(t, func(t *testing.T, s *slowStandbys) {
 		s.during(t, func() { s.Follow(t.Context(), nil) }, func() {
@@ -120,8 +120,8 @@ func TestStateWaitsForNoStore(t *testing.T) {
 	})
 }
 
-// TestStoreOpensAgainAfterItsClose: the task of a standby that ends is wanted again, of another source,
-// by two calls. A directory that another store has would look damaged.
+// TestStoreOpensAgainAfterItsClose covers a standby that ends while two calls want its task again, from another
+// source. The store must open only after its close: a directory that another store has open would look damaged.
 func TestStoreOpensAgainAfterItsClose(t *testing.T) {
 	inSlowStandbys(t, func(t *testing.T, s *slowStandbys) {
 		follow := func() { s.Follow(t.Context(), map[app.TaskID]*Source{s.task: s.source}) }
@@ -140,8 +140,8 @@ func TestStoreOpensAgainAfterItsClose(t *testing.T) {
 	})
 }
 
-// TestNoStandbyStartsDuringAClose: the process stops while it chooses the tasks that it follows. A
-// standby that started then would keep its store open, and the stop would report a failure.
+// TestNoStandbyStartsDuringAClose stops the process while it chooses the tasks that it follows. A standby that
+// started then would keep its store open, and the stop would report a failure.
 func TestNoStandbyStartsDuringAClose(t *testing.T) {
 	inSlowStandbys(t, func(t *testing.T, s *slowStandbys) {
 		s.during(t, s.Close, func() {
@@ -164,8 +164,8 @@ func TestNoStandbyStartsDuringAClose(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForAnInterruptedFollow: the process stops while a standby ends that is not wanted. The
-// choice of tasks ends at once, and Close waits until that store has closed too.
+// TestCloseWaitsForAnInterruptedFollow stops the process while a standby that is no longer wanted ends. The choice of
+// tasks ends at once, and Close waits until the store of that standby has closed, too.
 func TestCloseWaitsForAnInterruptedFollow(t *testing.T) {
 	inSlowStandbys(t, func(t *testing.T, s *slowStandbys) {
 		ended, end := context.WithCancel(t.Context())

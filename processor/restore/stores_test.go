@@ -15,8 +15,8 @@ import (
 	"oncebus/state"
 )
 
-// TestPositionsAreOfAllStores: the leader of a group is sent the position of each store of a process,
-// also of one that is closed, so that its former owner gets the task again.
+// TestPositionsAreOfAllStores protects that the leader of a group learns the position of each store of a process,
+// including closed stores, so that the former owner of a task gets it again.
 func TestPositionsAreOfAllStores(t *testing.T) {
 	registry, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
 	stores, err := NewStores(Config{Dir: t.TempDir(), App: "app", State: state.DefaultConfig(), Openings: 1}, registry, NewMetrics(registry), log)
@@ -53,8 +53,9 @@ func TestPositionsAreOfAllStores(t *testing.T) {
 	}
 }
 
-// TestStartRemovesWhatMovesLeft: directories of tasks whose keys were moved go, by the topic's whole
-// name. Those of running tasks stay, of later generations, which a move may be filling, and others.
+// TestStartRemovesWhatMovesLeft protects that a start removes the directories of tasks whose keys were moved, by the
+// whole name of the topic. The directories of running tasks, of later generations, which a move may be filling, and
+// of others stay.
 func TestStartRemovesWhatMovesLeft(t *testing.T) {
 	s := &Stores{dir: t.TempDir(), app: "app"}
 	left := []string{"app-repartition-0", "app-repartition-11", "app-repartition-2-0", "payments-3"}

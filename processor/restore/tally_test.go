@@ -16,7 +16,7 @@ import (
 	"oncebus/state"
 )
 
-// tallyApp has a route of each mode.
+// tallyApp has one route of each mode.
 func tallyApp() *app.App {
 	return &app.App{Routes: []*app.Route{
 		{Route: &rules.Route{Name: "plain"}, NamespaceID: 1, Span: dedup.Window{Size: 1000}},
@@ -24,7 +24,7 @@ func tallyApp() *app.App {
 	}}
 }
 
-// tallyRow draws a row of one of n keys: the first half are of the plain route.
+// tallyRow draws a row of one of n keys. The first half of the keys belong to the plain route.
 func tallyRow(rng *rand.Rand, n int) dedup.Row {
 	key := rng.IntN(n)
 	row := dedup.Row{First: rng.Int64N(3000), NamespaceID: 1, Status: dedup.Seen}
@@ -44,8 +44,8 @@ func tallyRow(rng *rand.Rand, n int) dedup.Row {
 	return row
 }
 
-// TestTallyIsTheCountOfTheRows: the counts that a standby keeps, from the rows that the store has
-// and from those that come later, are those of the store's rows.
+// TestTallyIsTheCountOfTheRows protects that the counts which a standby keeps, from the rows in the store and from
+// later rows, equal the counts of the store's rows.
 func TestTallyIsTheCountOfTheRows(t *testing.T) {
 	t.Parallel()
 	host, err := state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
@@ -109,8 +109,8 @@ func TestTallyIsTheCountOfTheRows(t *testing.T) {
 	}
 }
 
-// TestTallyIsOfFirstCheckpointsOnly: a later checkpoint has counts, and one by another window
-// needs buckets of another width.
+// TestTallyIsOfFirstCheckpointsOnly protects that a tally is used only for a first checkpoint: a later checkpoint has
+// counts of its own, and a checkpoint with another window needs buckets of another width.
 func TestTallyIsOfFirstCheckpointsOnly(t *testing.T) {
 	a, wider := tallyApp(), tallyApp()
 	wider.Routes[0].Span.Size *= 2
@@ -135,8 +135,8 @@ func TestTallyIsOfFirstCheckpointsOnly(t *testing.T) {
 	}
 }
 
-// TestTallyIsOfTheStoreThatWasClosed: one that was opened elsewhere meanwhile is at another
-// position.
+// TestTallyIsOfTheStoreThatWasClosed protects that a tally applies only to the store that was closed with it: a store
+// that was opened elsewhere meanwhile is at another position.
 func TestTallyIsOfTheStoreThatWasClosed(t *testing.T) {
 	id := app.TaskID{Topic: "next", Partition: 3}
 	for _, position := range []int64{7, 8} {

@@ -6,9 +6,9 @@ import (
 	"oncebus/processor/explore"
 )
 
-// TestTrimExplored: rows leave the changelog only below a floor that the changelog itself
-// states, no restore refuses or relies on its local store, and no verdict differs from a
-// memory that never drops a row.
+// TestTrimExplored protects three properties in every explored state: rows leave the changelog only below a floor
+// that the changelog itself states, no restore refuses or relies on its local store, and no verdict differs from the
+// verdict of a memory that never drops a row.
 func TestTrimExplored(t *testing.T) {
 	t.Run("one namespace", func(t *testing.T) {
 		disturbances := explore.Bound[int8](2, 1)
@@ -19,7 +19,7 @@ func TestTrimExplored(t *testing.T) {
 	})
 }
 
-// TestTrimMistakesFound: each planted mistake is found, by its shortest trace.
+// TestTrimMistakesFound protects that the exploration finds each planted mistake, by its shortest trace.
 func TestTrimMistakesFound(t *testing.T) {
 	for name, planted := range map[string]struct {
 		mistake trimMistake

@@ -10,10 +10,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A trimModel explores the life of one task's changelog: events, fences, floors, deletions,
-// and two processes that own the task in turn and lose their memory or their disk. It drives
-// dedup.Window, dedup.Decide, wire.Checkpoint, wire.Fold and decide, and compares each verdict
-// with a memory that never drops a row. Tasks share nothing of this protocol, so it has one.
+// A trimModel explores the life of one task's changelog: events, fences, floors, deletions, and two processes that
+// own the task in turn and lose their memory or their disk. It drives dedup.Window, dedup.Decide, wire.Checkpoint,
+// wire.Fold and decide, and compares each verdict with a memory that never drops a row. Tasks share nothing of this
+// protocol, so the model has one task.
 type trimModel struct {
 	window   dedup.Window
 	keys     []uint8 // the namespace id of each key
@@ -42,7 +42,7 @@ const (
 	restartRelative             // the first checkpoint after a restore is a partial one
 )
 
-// trimKeys and trimTransactions bound the state.
+// trimKeys and trimTransactions bound the number of states.
 const trimKeys, trimTransactions = 2, 8
 
 type trimCheckpoint struct {
@@ -55,32 +55,32 @@ type trimFold struct {
 	newest wire.Checkpoint
 }
 
-// trimState is the changelog, what the processes have of it, and the memory.
+// trimState is the changelog, what the processes know of it, and the memory.
 type trimState struct {
 	txs   [trimTransactions]trimTx
 	n     int8 // transactions in the changelog
 	start int8 // the first offset that was not deleted
 	next  int8 // the input offset to process next
-	// pending is an event that was read in an aborted transaction; time -1 for none.
+	// pending is an event that was read in an aborted transaction; its time is -1 if there is none.
 	pending trimEvent
 
 	stores [2]trimStore
 	noted  [2]int8 // the offset below which a process's purger will delete
 	owner  int8    // -1 for none
-	// restoring says that the owner reads the changelog, from the transaction from on.
+	// restoring says that the owner reads the changelog, beginning with the transaction from.
 	restoring bool
 	from      int8
-	// number of partial checkpoints since the whole one; -1 if none was written yet.
+	// number is the number of partial checkpoints since the whole one; -1 if no whole checkpoint was written yet.
 	number  int8
 	crashes int8 // left
 
-	// The memory: the first event time that counts by key, and stream time by key; -1 for none.
+	// The memory has, by key, the first event time that counts, and the stream time; -1 if there is none.
 	first, stream [trimKeys]int8
 }
 
 type trimEvent struct{ key, time int8 }
 
-// trimTx is a transaction: at most a row, its checkpoint, and its marker at end-1.
+// trimTx is a transaction: at most one row, its checkpoint, and its marker at end-1.
 type trimTx struct {
 	committed  bool
 	key        int8 // of the row; -1 for none
@@ -89,7 +89,7 @@ type trimTx struct {
 	end        int8
 }
 
-// trimStore is a local store: the transactions from the index from up to to.
+// trimStore is a local store, which has the transactions with the indexes from `from` up to `to`.
 type trimStore struct{ from, to int8 }
 
 func newTrimModel(keys []uint8, times []int8, events, crashes int8, mistake trimMistake) *trimModel {
@@ -102,7 +102,7 @@ func newTrimModel(keys []uint8, times []int8, events, crashes int8, mistake trim
 	return m
 }
 
-// model returns m for the exploration.
+// model returns m in the form that the exploration needs.
 func (m *trimModel) model(name string) explore.Model[trimState] {
 	first := trimState{owner: -1, pending: trimEvent{time: -1}, number: -1, crashes: m.crashes, first: [trimKeys]int8{-1, -1}, stream: [trimKeys]int8{-1, -1}}
 	return explore.Model[trimState]{
@@ -111,7 +111,7 @@ func (m *trimModel) model(name string) explore.Model[trimState] {
 	}
 }
 
-// internFold returns the index of a fold, whose newest checkpoint has a number.
+// internFold returns the index of a fold whose newest checkpoint has this number.
 func (m *trimModel) internFold(f *wire.Fold, number uint32) int16 {
 	c := f.Newest()
 	key := string(c.Append([]byte{b2i(f.Has()), b2i(f.IsWhole()), byte(number)}))
@@ -154,7 +154,7 @@ func (m *trimModel) fold(s *trimState, from, to int8) *trimFold {
 		next, known := m.folds[step]
 		if !known {
 			f := m.folded[at].fold
-			// A partial one of an app that has no counts ends here.
+			// A partial checkpoint of an app that has no counts ends here.
 			v := &m.values[s.txs[i].checkpoint]
 			if err := f.Add(v.number, v.value); err != nil {
 				panic(err) // the model encoded it
@@ -175,7 +175,7 @@ func (s *trimState) end(n int8) int64 {
 	return int64(s.txs[n-1].end)
 }
 
-// logged returns the first transaction that was not deleted. Deletions end between two.
+// logged returns the first transaction that was not deleted. Deletions end between two transactions.
 func (s *trimState) logged() (at int8) {
 	for at < s.n && s.end(at) < int64(s.start) {
 		at++
@@ -183,8 +183,8 @@ func (s *trimState) logged() (at int8) {
 	return at
 }
 
-// check says whether the changelog states a floor that allows its start, and has each row
-// that may decide an event.
+// check says whether the changelog states a floor that allows its start, and whether it has each row that may decide
+// an event.
 func (m *trimModel) check(s trimState) error {
 	if s.start == 0 {
 		return nil
@@ -204,8 +204,8 @@ func (m *trimModel) check(s trimState) error {
 	return nil
 }
 
-// next returns the steps of a state. It forgets transactions that no process can read any more,
-// so states that differ only in them are one.
+// next returns the steps of a state. It forgets transactions that no process can read any more, so that states which
+// differ only in these transactions are one state.
 func (m *trimModel) next(s trimState, steps []explore.Step[trimState]) []explore.Step[trimState] {
 	steps = m.steps(s, steps)
 	for i := range steps {
@@ -256,8 +256,8 @@ func (m *trimModel) steps(s trimState, steps []explore.Step[trimState]) []explor
 	return m.crash(s, "process %d dies", steps)
 }
 
-// purge has the steps of a process's purger. What it notes stays true, so it may delete
-// late, and again.
+// purge returns the steps of a process's purger. A floor that the purger has noted stays true, so the purger may
+// delete late, and again.
 func (m *trimModel) purge(s trimState, p int8, steps []explore.Step[trimState]) []explore.Step[trimState] {
 	if s.owner == p && !s.restoring {
 		floor := m.fold(&s, s.stores[p].from, s.stores[p].to).newest.Floor
@@ -276,7 +276,7 @@ func (m *trimModel) purge(s trimState, p int8, steps []explore.Step[trimState]) 
 	return steps
 }
 
-// assign gives the task to a process, which decides how to restore.
+// assign gives the task to a process, which then decides how to restore it.
 func (m *trimModel) assign(s trimState, p int8) explore.Step[trimState] {
 	f := m.facts(&s, p)
 	chosen, problem := decide(f)
@@ -297,7 +297,7 @@ func (m *trimModel) assign(s trimState, p int8) explore.Step[trimState] {
 	return step
 }
 
-// facts returns what a restore of a process knows, as Restore.gather collects it.
+// facts returns what the restore of a process knows, as Restore.gather collects it.
 func (m *trimModel) facts(s *trimState, p int8) facts {
 	f := facts{start: int64(s.start), end: s.end(s.n), group: -1, position: s.end(s.stores[p].to), unread: true}
 	if stored := m.fold(s, s.stores[p].from, s.stores[p].to); stored.fold.Has() {
@@ -327,7 +327,7 @@ func (m *trimModel) read(s trimState) explore.Step[trimState] {
 	return explore.To(to, "process %d reads the changelog to its end", int(s.owner))
 }
 
-// crash ends the owner. Its local store is as of any earlier flush.
+// crash ends the owner. Its local store is left as any earlier flush wrote it.
 func (m *trimModel) crash(s trimState, name string, steps []explore.Step[trimState]) []explore.Step[trimState] {
 	if s.crashes == 0 {
 		return steps
@@ -344,7 +344,7 @@ func (m *trimModel) crash(s trimState, name string, steps []explore.Step[trimSta
 	return steps
 }
 
-// transact processes the next event in a transaction, which commits or not.
+// transact processes the next event in a transaction, which commits or aborts.
 func (m *trimModel) transact(s trimState, steps []explore.Step[trimState]) []explore.Step[trimState] {
 	if s.n == trimTransactions {
 		return steps

@@ -7,7 +7,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// trimInput is all that decides what a transaction writes.
+// trimInput is everything that decides what a transaction writes.
 type trimInput struct {
 	committed    *trimFold
 	prior        int8 // first seen time of the row in the store; -1 for none
@@ -24,7 +24,7 @@ type trimOutput struct {
 	floor   int8
 }
 
-// decide returns what a transaction of the owner writes. It knows what it decided before.
+// decide returns what a transaction of the owner writes. It remembers its earlier results.
 func (m *trimModel) decide(s *trimState, ev trimEvent) trimOutput {
 	store := s.stores[s.owner]
 	in := trimInput{m.fold(s, store.from, store.to), -1, ev, s.number, s.next, s.end(store.to), s.end(s.n)}
@@ -48,8 +48,8 @@ func (m *trimModel) decide(s *trimState, ev trimEvent) trimOutput {
 	return out
 }
 
-// judge reaches the verdict as package judge does, with a local store that has dropped all
-// that it may drop. Of the two verdicts that emit, it returns Unique.
+// judge reaches the verdict as package judge does, with a local store that has dropped every row it may drop. For
+// both verdicts that emit an event, it returns Unique.
 func (m *trimModel) judge(in *trimInput, open *wire.Checkpoint) (trimTx, dedup.Verdict) {
 	ev, committed := in.ev, &in.committed.newest
 	id := m.keys[ev.key]
@@ -125,8 +125,8 @@ func (m *trimModel) encode(in *trimInput, tx *trimTx, open *wire.Checkpoint) int
 	return number
 }
 
-// remember returns the verdict of a memory that never drops a row, and the state in which it
-// has the event. It shares no code with the product.
+// remember returns the verdict of a memory that never drops a row, and the state in which the memory has the event.
+// It shares no code with the product.
 func (m *trimModel) remember(s *trimState, ev trimEvent) (dedup.Verdict, trimState) {
 	to := *s
 	at := min(ev.time, int8(m.broker))
