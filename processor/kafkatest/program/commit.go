@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// PreviousCommit stands for the release before this one: the newest landed commit whose processes must be able to run
-// in one app together with processes of this build. Whoever lands the next commit moves it on. A shallow clone may
-// lack the commit.
+// PreviousCommit is the commit of the program before this one: the newest landed state, whose processes must be able
+// to run in one app together with processes of this build. Whoever lands the next state moves it on. A shallow clone
+// may lack the commit.
 const PreviousCommit = "cd49a73594a8a2007bbafbe571ae12da8998cd40"
 
 // ErrNoCommit is wrapped by the error of BuildCommit if the repository has no such commit.
