@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// commands returns what a change of files needs, in the order in which it runs: the longest first, and mutants at the end, since they can be cut short.
+// commands returns the make commands that a change of files needs, in the order in which they run: the longest first,
+// and mutants last, because a run of mutants can be cut short.
 func (t *tree) commands(files []string) []string {
-	tests, faults, kinds := map[string][]string{}, []string{}, map[string]bool{} // an empty row of faults is all of them
+	tests, faults, kinds := map[string][]string{}, []string{}, map[string]bool{} // an empty row of faults means all faults
 	for _, file := range files {
 		needs, known := t.needsOf(file)
 		if !known {
@@ -63,7 +64,7 @@ func (t *tree) commands(files []string) []string {
 	return append(lines, mutantsOf(files)...)
 }
 
-// mutantsOf returns the command that plants the mutants of some files, if they may have any.
+// mutantsOf returns the command that plants the mutants in the given files; none if these files cannot have any.
 func mutantsOf(files []string) []string {
 	changed := goFiles(files)
 	if len(changed) == 0 {
@@ -72,8 +73,9 @@ func mutantsOf(files []string) []string {
 	return []string{"make mutants CONTROL=skip FILES='" + strings.Join(changed, " ") + "'"}
 }
 
-// part returns part k of n of everything. Each package with many tests gives every n-th of them to each part, so that the parts
-// take about as long; of the other packages every n-th goes to one part. Mutants are the last, since they can be cut short.
+// part returns part k of n of everything. To make the parts take about equally long, each part gets every n-th test
+// of the packages with many tests; of the other packages each part gets every n-th package. Mutants are last, because
+// a run of mutants can be cut short.
 func (t *tree) part(k, n int) []string {
 	if n == 1 {
 		return []string{
@@ -94,7 +96,7 @@ func (t *tree) part(k, n int) []string {
 			small = append(small, dir)
 		}
 	}
-	// Make takes $$ for $.
+	// Make replaces $$ by $.
 	run := " RUN='^(" + strings.Join(distinct(names), "|") + ")$$'"
 	var lines []string
 	for _, target := range []string{"make full", "make race"} {
@@ -112,13 +114,13 @@ func (t *tree) part(k, n int) []string {
 	return append(lines, "make mutants CONTROL=skip "+part)
 }
 
-// simSeeds is how many seeds of the simulation make verify runs, as SEEDS of the Makefile.
+// simSeeds is how many seeds of the simulation make verify runs. It must equal SEEDS in the Makefile.
 const simSeeds = 100
 
-// inPackages returns the argument of a target for the packages in these directories.
+// inPackages returns the PACKAGES argument of a make target for the packages in these directories.
 func inPackages(dirs []string) string { return " PACKAGES='./" + strings.Join(dirs, " ./") + "'" }
 
-// withTests returns those of the directories that have tests. The mutants run by a target of their own.
+// withTests returns those directories that have tests. It leaves out the mutants, which have their own make target.
 func (t *tree) withTests(dirs []string) []string {
 	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return len(t.packages[dir].tests) == 0 || dir == "processor/mutants" })
 }
@@ -135,12 +137,12 @@ func (t *tree) withFuzz(files []string) []string {
 	return distinct(dirs)
 }
 
-// goFiles returns the files of Go that a mutant may be in, or a test that sees one.
+// goFiles returns the Go files among files: only such a file can contain a mutant or a test that finds one.
 func goFiles(files []string) []string {
 	return slices.DeleteFunc(slices.Clone(files), func(file string) bool { return !strings.HasSuffix(file, ".go") })
 }
 
-// distinct returns the words in order, each once.
+// distinct returns each word once, sorted.
 func distinct(words []string) []string {
 	words = slices.Clone(words)
 	slices.Sort(words)

@@ -1,19 +1,22 @@
-// Command select prints the commands of make that check a change, one a line. .ci/run runs them after make check and make test.
+// Command select prints the make commands that check a change, one per line. .ci/run runs these commands after make
+// check and make test.
 //
 //	go run ./.ci/select                the change since the commit of .ci/stood, with what is not committed
 //	go run ./.ci/select -since HEAD    what is not committed
 //	go run ./.ci/select -verify 0/6    one part in six of everything, for make verify
 //	go run ./.ci/select a.go b/c.md    a change of these files; with -each a change of each of them alone
 //
-// A change needs, besides make check and make test:
+// Besides make check and make test, a change needs:
 //
-//   - the race detector, in the packages that it touches and in those that import them,
-//   - the mutants in its files, and those whose tests are in its files,
+//   - the race detector, in the packages that the change touches and in the packages that import them,
+//   - the mutants in its files, and the mutants whose tests are in its files,
 //   - the fuzz targets of the packages that it touches,
-//   - what the table .ci/paths has for its files: tests with a real Kafka or another program, rows of faults, the chart and more.
+//   - what the table .ci/paths lists for its files: tests with a real Kafka or another program, rows of faults, the
+//     chart and more.
 //
-// A file that neither a package nor the table knows needs everything, unless it is gone: what used it has changed too, or fails. A change
-// whose commit of comparison is not in the history needs everything too.
+// A file that belongs to no package and to no row of the table needs everything. Only if such a file is gone does it
+// need nothing: what used it must have changed too, or fails. If the commit to compare with is not in the history,
+// the change also needs everything.
 package main
 
 import (
@@ -82,7 +85,7 @@ func run(args []string) error {
 	return printLines(t.commands(files))
 }
 
-// forgets reports whether a file is gone, and neither a package nor the table knows it any more.
+// forgets reports whether a file is gone and belongs to no package and to no row of the table any more.
 func (t *tree) forgets(file string) bool {
 	_, known := t.needsOf(file)
 	_, err := os.Stat(file)
@@ -98,11 +101,11 @@ func printLines(lines []string) error {
 	return nil
 }
 
-// errUnknownBase says that the commit of comparison cannot be determined.
+// errUnknownBase says that select cannot determine the commit to compare with.
 var errUnknownBase = errors.New("the commit that stood the last whole check is not known")
 
-// changedSince returns the files that differ from a commit, by default the one that stood the last whole .ci/run, and those
-// that git does not know yet.
+// changedSince returns the files that differ from a commit, and the files that git does not track yet. The default
+// commit is the one that passed the last whole .ci/run.
 func changedSince(commit string) ([]string, error) {
 	if commit == "" {
 		text, err := os.ReadFile(".ci/stood")
@@ -114,7 +117,7 @@ func changedSince(commit string) ([]string, error) {
 	if _, err := git("merge-base", "--is-ancestor", commit, "HEAD"); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", errUnknownBase, commit, err)
 	}
-	// A file that was moved is a change of both its places.
+	// For a file that was moved, both its old and its new path count as changed.
 	changed, err := git("diff", "--name-only", "--no-renames", commit)
 	if err != nil {
 		return nil, err
@@ -128,7 +131,7 @@ func changedSince(commit string) ([]string, error) {
 	return slices.Compact(files), nil
 }
 
-// git runs git on the tree, which may belong to another user, and returns the lines of its output.
+// git runs git on the tree and returns the lines of its output. The tree may belong to another user.
 func git(args ...string) ([]string, error) {
 	out, err := output("git", append([]string{"-c", "safe.directory=*", "-c", "core.quotePath=off"}, args...)...)
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' }), err

@@ -10,7 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if err := os.Chdir("../.."); err != nil { // as the command is started
+	if err := os.Chdir("../.."); err != nil { // the root of the module, where the command is started
 		panic(err)
 	}
 	os.Exit(m.Run())
@@ -25,7 +25,7 @@ func theTree(t *testing.T) *tree {
 	return found
 }
 
-// filesOf returns the files of the tree, those too that git does not know yet.
+// filesOf returns the files of the tree, including those that git does not track yet.
 func filesOf(t *testing.T) []string {
 	t.Helper()
 	files, err := git("ls-files", "--cached", "--others", "--exclude-standard")
@@ -35,7 +35,7 @@ func filesOf(t *testing.T) []string {
 	return files
 }
 
-// realTests returns the names of a package's tests that need more than Go, without their beginning.
+// realTests returns the names of a package's tests that need more than Go, without their common beginning.
 func realTests(p *pkg) (names []string) {
 	for _, test := range p.tests {
 		if beginning.MatchString(test.name) {
@@ -45,7 +45,7 @@ func realTests(p *pkg) (names []string) {
 	return names
 }
 
-// TestEveryFileIsKnown: a package or a row of the table says what a change of each file needs.
+// TestEveryFileIsKnown: for each file, a package or a row of the table says what a change of it needs.
 func TestEveryFileIsKnown(t *testing.T) {
 	found := theTree(t)
 	for _, file := range filesOf(t) {
@@ -81,7 +81,7 @@ func TestRowsNameWhatExists(t *testing.T) {
 	}
 }
 
-// TestEveryRealTestHasARow: the change of some file runs it.
+// TestEveryRealTestHasARow: for each test that needs more than Go there is a file whose change runs the test.
 func TestEveryRealTestHasARow(t *testing.T) {
 	found := theTree(t)
 	inMakeTest := regexp.MustCompile(`\^TestReal\(([A-Za-z|]+)\)\$`)
@@ -111,12 +111,12 @@ func TestEveryRealTestHasARow(t *testing.T) {
 	}
 }
 
-// TestPlantedChanges: what a change of each kind of file selects.
+// TestPlantedChanges: for each kind of file, a change selects the expected commands.
 func TestPlantedChanges(t *testing.T) {
 	found := theTree(t)
 	for _, c := range []struct {
 		files string
-		want  []string // a part of some command with its end of line
+		want  []string // each is a part of some command, with the end of its line
 	}{
 		{"cmd/oncebus/chart_test.go", []string{"make check-deployments"}},
 		{"deployments/helm/oncebus/templates/statefulset.yaml", []string{"make check-deployments"}},
@@ -152,7 +152,8 @@ func TestPlantedChanges(t *testing.T) {
 	}
 }
 
-// TestUnknownFileIsForgottenWhenItIsGone: one that is there needs everything.
+// TestUnknownFileIsForgottenWhenItIsGone: an unknown file needs everything while it exists, and nothing once it is
+// gone.
 func TestUnknownFileIsForgottenWhenItIsGone(t *testing.T) {
 	found := theTree(t)
 	for file, want := range map[string]bool{"a-new-folder/file": true, "processor/gone.go": false, ".ci/select": false} {
@@ -162,7 +163,8 @@ func TestUnknownFileIsForgottenWhenItIsGone(t *testing.T) {
 	}
 }
 
-// TestPartsAreEverything: each test of each package is in one part of six of make verify, with and without the race detector.
+// TestPartsAreEverything: each test of each package is in exactly one of the six parts of make verify, both with and
+// without the race detector.
 func TestPartsAreEverything(t *testing.T) {
 	found := theTree(t)
 	const parts = 6

@@ -8,20 +8,22 @@ import (
 	"strings"
 )
 
-// A row of the table says what a change of some files needs.
+// row of the table says what a change of some files needs.
 type row struct {
 	pattern string
 	needs   []need
 }
 
-// A need is a kind with its argument: {"faults", "p1,g1"}.
+// need is a kind of check and its argument, such as {"faults", "p1,g1"}.
 type need struct{ kind, arg string }
 
-// The kinds of need. Tests are "DIR:PATTERN", the names of tests of a package without their common beginning TestReal or TestSystem.
+// The kinds of need. The argument of a need for tests is "DIR:PATTERN": PATTERN matches names of tests without their
+// common beginning TestReal or TestSystem.
 const (
 	needNothing = "-"
 	needAll     = "all"
-	// needLibraries is everything but the mutants, which are defects of our own code.
+	// needLibraries is everything but the mutants: a new version of a library cannot change the defects that we plant
+	// in our own code.
 	needLibraries = "libraries"
 	needTests     = "tests"
 	needFaults    = "faults"
@@ -31,7 +33,7 @@ const (
 	needRelease   = "release"
 )
 
-// readTable reads .ci/paths, which says what its lines mean.
+// readTable reads .ci/paths. The file itself explains the format of its lines.
 func readTable(file string) ([]row, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -80,21 +82,22 @@ func parseRow(words []string) (row, error) {
 	return r, nil
 }
 
-// covers reports whether the row is about a file: its pattern is a directory that ends in a slash and is above it, or path.Match
-// finds that it is the file's.
+// covers reports whether the row is about a file: the row's pattern is a directory above the file and ends in a
+// slash, or it matches the file's path by path.Match.
 func (r row) covers(file string) bool {
 	if strings.HasSuffix(r.pattern, "/") {
 		return strings.HasPrefix(file, r.pattern)
 	}
-	matches, _ := path.Match(r.pattern, file) // parseRow has tried the pattern
+	matches, _ := path.Match(r.pattern, file) // no error: parseRow has already checked the pattern
 	return matches
 }
 
-// beginning is that of the names of tests that need more than Go.
+// beginning matches the common beginning of the names of tests that need more than Go.
 var beginning = regexp.MustCompile("^Test(Real|System)")
 
-// needsOf returns what the rows about a file need. ok is false for a file that no row and no package knows. A file of tests needs
-// those in it that need more than Go, because it changes nothing for others, and what a row with its own path says.
+// needsOf returns what the rows about a file need. ok is false for a file that belongs to no row and to no package. A
+// test file changes nothing for other files, so it needs only its own tests that need more than Go, and what a row
+// with exactly its path says.
 func (t *tree) needsOf(file string) (needs []need, ok bool) {
 	dir, ok := t.owner(file)
 	if ok && strings.HasSuffix(file, "_test.go") {

@@ -14,14 +14,15 @@ import (
 	"strings"
 )
 
-// A tree is what decides about a change: the packages of the module with their imports and tests, and the table.
+// tree has everything that decides what a change needs: the packages of the module with their imports and tests, and
+// the table.
 type tree struct {
-	packages  map[string]*pkg // by directory, relative to the module, as "dedup/rules"
+	packages  map[string]*pkg // by directory, relative to the module, such as "dedup/rules"
 	importers map[string][]string
 	table     []row
 }
 
-// A pkg is a Go package of the module.
+// pkg is a Go package of the module.
 type pkg struct {
 	Dir, ImportPath                    string
 	Imports, TestImports, XTestImports []string
@@ -30,7 +31,7 @@ type pkg struct {
 	tests []test
 }
 
-// A test is a test, a fuzz target or an example of a package.
+// test is a test, a fuzz target or an example of a package.
 type test struct{ name, file string }
 
 // readTree reads the module in a directory.
@@ -44,7 +45,7 @@ func readTree(root string) (*tree, error) {
 	if root, err = filepath.Abs(root); err != nil {
 		return nil, err
 	}
-	dirs := map[string]string{} // by import path
+	dirs := map[string]string{} // the directory of each package, by import path
 	for in := json.NewDecoder(strings.NewReader(string(out))); ; {
 		p := &pkg{}
 		if err := in.Decode(p); errors.Is(err, io.EOF) {
@@ -93,8 +94,8 @@ func (p *pkg) readTests() error {
 	return nil
 }
 
-// owner returns the directory of the package that a file belongs to: its own, or the nearest above it, as for test data. A file
-// of no package has none.
+// owner returns the directory of the package that a file belongs to. If the file's own directory is no package, as
+// with test data, owner returns the nearest package above it. ok is false if there is none.
 func (t *tree) owner(file string) (dir string, ok bool) {
 	for dir = path.Dir(file); dir != "."; dir = path.Dir(dir) {
 		if _, ok := t.packages[dir]; ok {
@@ -104,8 +105,8 @@ func (t *tree) owner(file string) (dir string, ok bool) {
 	return "", false
 }
 
-// touched returns the directories of the packages that a change of files can break: their own, and of code also those that
-// import it, straight or through others, in their tests too.
+// touched returns the directories of the packages that a change of files can break: the packages of the files and, if
+// the change is in code, the packages that import them directly or through others, including imports of tests.
 func (t *tree) touched(files []string) []string {
 	found := map[string]bool{}
 	var add func(dir string)
@@ -129,7 +130,7 @@ func (t *tree) touched(files []string) []string {
 		}
 	}
 	for dir := range code {
-		found[dir] = true // not through add: no package imports another one's tests
+		found[dir] = true // not by add, because no package imports the tests of another package
 	}
 	return slices.Sorted(maps.Keys(found))
 }

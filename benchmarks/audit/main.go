@@ -19,7 +19,7 @@ type settings struct {
 	rounds     int
 	partitions int
 	duplicates int // percent
-	keysMax    int // in memory, of the runs that do not hold all
+	keysMax    int // keys in memory, in the runs that do not hold all keys
 	results    string
 }
 
@@ -47,11 +47,11 @@ func (s *settings) parse() error {
 // contender is a program that reads the topic.
 type contender struct {
 	name string
-	args []string // of oncebus audit; nil for the passthrough
+	args []string // arguments of oncebus audit; nil for the passthrough
 	disk bool
 }
 
-// The name with which others are compared.
+// The name of the contender with which the others are compared.
 const passthrough = "passthrough, 1 worker"
 
 func (s settings) contenders() []contender {

@@ -32,11 +32,11 @@ type benchmark struct {
 // measurement has the figures of one run.
 type measurement struct {
 	Rate      float64 // events a second
-	CPUMicros float64 // user and system time of the process, an event
+	CPUMicros float64 // user and system time of the process per event
 	RSSMaxMiB float64 // highest resident memory of the process
 	DiskMiB   float64 // what an audit wrote to disk
-	Keys      float64 // as the audit counts them
-	KeysError float64 // standard error
+	Keys      float64 // number of keys that the audit has counted
+	KeysError float64 // its standard error
 }
 
 func (b benchmark) measure(ctx context.Context, c contender, round int) (measurement, error) {
@@ -46,7 +46,7 @@ func (b benchmark) measure(ctx context.Context, c contender, round int) (measure
 	return b.audit(ctx, c)
 }
 
-// estimate is a number of the audit's output.
+// estimate is a number in the output of the audit, with its standard error.
 type estimate struct {
 	N     float64
 	Error float64 `json:"standard_error"`
@@ -87,7 +87,7 @@ func (b benchmark) audit(ctx context.Context, c contender) (m measurement, err e
 	}
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		kib := float64(usage.Maxrss)
-		if runtime.GOOS == "darwin" { // bytes there
+		if runtime.GOOS == "darwin" { // on this system the value is in bytes
 			kib /= 1024
 		}
 		m.RSSMaxMiB = kib / 1024

@@ -40,13 +40,13 @@ func (s *settings) parse() error {
 	return nil
 }
 
-// contender is a program that is measured.
+// contender is a program that the benchmark measures.
 type contender struct {
 	name, binary string
 	rounds       []measurement
 }
 
-// perEvent is about what an event and its outcome take.
+// perEvent estimates how long an event and its outcome take.
 const perEvent = 50 * time.Microsecond
 
 func run(ctx context.Context, s settings) (err error) {
@@ -71,7 +71,7 @@ func run(ctx context.Context, s settings) (err error) {
 	contenders := []*contender{{name: "earlier", binary: earlier}, {name: "now", binary: now}}
 	for n := range s.rounds {
 		for at := range contenders {
-			c := contenders[(n+at)%len(contenders)] // neither is always the first
+			c := contenders[(n+at)%len(contenders)] // the order rotates, so that neither program is always the first
 			r := round{broker: broker, binary: c.binary, app: fmt.Sprint(c.name, "-", n), settings: s}
 			m, err := r.measure(ctx)
 			if err != nil {

@@ -29,7 +29,7 @@ var rows = []row{
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// median returns the middle of the rounds.
+// median returns the median of the row's figure over the rounds.
 func (r *row) median(rounds []measurement) float64 {
 	return bench.SpreadBy(rounds, func(m measurement) float64 { return r.of(&m) }).Median
 }

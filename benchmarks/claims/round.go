@@ -19,7 +19,7 @@ import (
 
 const partitions = 4
 
-// routesText is a route without an executor group, which earlier programs know too.
+// routesText is a routes file without an executor group, so that earlier programs accept it.
 const routesText = `routes:
   - name: ops
     topics: [%[1]s-raw]
@@ -33,16 +33,16 @@ const routesText = `routes:
     dead_letter: %[1]s-dead
 `
 
-// measurement has the figures of one round. Rates are a second, CPU times are of the
-// process for each event, and at rest for each second.
+// measurement has the figures of one round. Rates are per second. CPU times are times of the process: per event, or
+// at rest per second.
 type measurement struct {
 	Dispatched, Answered       float64
 	DispatchCPU, AnswerCPU     time.Duration
-	OpenCPU, ClosedCPU         time.Duration // at rest, with open claims and without
-	OpenRecords, ClosedRecords float64       // written to the repartition topic at rest
+	OpenCPU, ClosedCPU         time.Duration // at rest, while claims are open and while none is open
+	OpenRecords, ClosedRecords float64       // records that the process wrote to the repartition topic at rest
 }
 
-// round is one run of a program on topics of its own.
+// round is one run of a program. It has its own topics.
 type round struct {
 	broker      *bench.Broker
 	binary, app string
@@ -105,7 +105,7 @@ func (r *round) start(ctx context.Context) (*program.Process, error) {
 	return p, err
 }
 
-// events makes the events of a round.
+// events returns the events of a round.
 func (r *round) events() []*kgo.Record {
 	records := make([]*kgo.Record, r.settings.events)
 	for n := range records {
@@ -114,7 +114,7 @@ func (r *round) events() []*kgo.Record {
 	return records
 }
 
-// outcomes reads the output, and makes a completed outcome of each event.
+// outcomes reads the output, and returns a completed outcome for each event.
 func (r *round) outcomes(ctx context.Context) ([]*kgo.Record, error) {
 	var records []*kgo.Record
 	err := bench.ReadTopic(ctx, r.broker.Seeds(), r.topic("run"), func(event *kgo.Record) {
@@ -141,8 +141,7 @@ func (r *round) produce(ctx context.Context, records []*kgo.Record) error {
 	return client.ProduceSync(ctx, records...).FirstErr()
 }
 
-// work measures from when records are produced until a counter of the process has grown by
-// their number.
+// work produces records and measures until a counter of the process has grown by the number of these records.
 func (r *round) work(ctx context.Context, p *program.Process, counter string, produce func() error) (rate float64, cpu time.Duration, err error) {
 	before, err := p.Usage()
 	if err != nil {
@@ -173,10 +172,10 @@ func (r *round) work(ctx context.Context, p *program.Process, counter string, pr
 	return float64(r.settings.events) / took.Seconds(), (after.CPU - before.CPU) / time.Duration(r.settings.events), err
 }
 
-// rest measures a process without input: its CPU time and its records in the repartition
-// topic, in a second.
+// rest measures a process without input: per second, its CPU time and the records that it writes to the repartition
+// topic.
 func (r *round) rest(ctx context.Context, p *program.Process) (cpu time.Duration, records float64, err error) {
-	if err := kafkatest.Pause(ctx, 2*time.Second); err != nil { // what it still commits
+	if err := kafkatest.Pause(ctx, 2*time.Second); err != nil { // wait until the process has committed what is left
 		return 0, 0, err
 	}
 	before, err := p.Usage()

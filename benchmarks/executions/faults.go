@@ -12,8 +12,8 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// A fault happens to one of the programs. Its context ends with the run; what it leaves
-// stopped, heal starts.
+// fault is something that happens to one of the programs. Its context ends with the run. If the end leaves a program
+// stopped, heal starts it.
 type fault struct {
 	name   string
 	strike func(ctx context.Context, f *faults) error
@@ -67,10 +67,10 @@ var faultList = []fault{
 // executorSession is the session timeout of deployments/executor.
 const executorSession = 45 * time.Second
 
-// awayName is the fault that happens once, in the middle of a run.
+// awayName is the name of the fault that happens exactly once, in the middle of a run.
 const awayName = "all executors are away"
 
-// faults draws faults one after another, each equally often.
+// faults draws one fault after another. Each is drawn equally often.
 type faults struct {
 	system   *system
 	settings settings
@@ -82,7 +82,7 @@ func newFaults(y *system, s settings, rng *rand.Rand) faults {
 	return faults{system: y, settings: s, rng: rng, struck: map[string]int{}}
 }
 
-// run strikes until ctx is done. Its error is that of a fault which could not happen.
+// run causes faults until ctx is done. It returns an error if a fault could not be caused.
 func (f *faults) run(ctx context.Context) error {
 	away := time.Now().Add((f.settings.duration - f.settings.away) / 2)
 	var drawn []int
@@ -142,5 +142,5 @@ func (f *faults) startExecutors(ctx context.Context) error {
 	return nil
 }
 
-// base is a context that does not end with the faults: processes outlive them.
+// base returns a context that does not end with the faults, because processes outlive the fault that starts them.
 func (f *faults) base(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }

@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// executions are those of one operation, by the token of their attempt.
+// executions has the executions of one operation, by the token of the attempt.
 type executions map[string]int
 
 func (e executions) total() (n int) {
@@ -21,8 +21,8 @@ func (e executions) total() (n int) {
 	return n
 }
 
-// countExecutions reads the executors' journals: each line done is an execution. The map is
-// by the account of the operation.
+// countExecutions reads the executors' journals: each line with the state done is one execution. The map's keys are
+// the accounts of the operations.
 func countExecutions(paths []string) (map[string]executions, error) {
 	counted := map[string]executions{}
 	for _, path := range paths {
@@ -36,7 +36,7 @@ func countExecutions(paths []string) (map[string]executions, error) {
 func countIn(counted map[string]executions, path string) (err error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // its executor has not started
+		return nil // the executor of this journal has not started yet
 	}
 	if err != nil {
 		return err
@@ -69,20 +69,20 @@ func countIn(counted map[string]executions, path string) (err error) {
 	}
 }
 
-// findings compare what was sent with what was executed and answered.
+// findings compares the requests that were sent with what was executed and answered.
 type findings struct {
 	Operations, Duplicates  int
 	ByTopic, ByHTTP         int
-	Dispatched, Executed    int // events in the output, lines done
-	Never, Repeated         int // operations without an execution; with two or more
-	SeveralAttempts         int // of these, executed as two or more attempts
-	Unanswered, Twice       int // requests
-	Results                 int // replies with the result
+	Dispatched, Executed    int // events in the output; journal lines with the state done
+	Never, Repeated         int // operations that were never executed; operations that were executed twice or more
+	SeveralAttempts         int // how many of the repeated operations were executed in two or more attempts
+	Unanswered, Twice       int // requests without a reply; with two or more
+	Results                 int // replies that contain the result
 	Wrong                   []string
 	Responses, ReplyVerdict map[string]int
 }
 
-// wrongMax bounds the lines in a report.
+// wrongMax limits the number of wrong operations and requests that a report lists.
 const wrongMax = 20
 
 func judge(counted map[string]executions, out *senders, log *replies) findings {
@@ -109,7 +109,7 @@ func (f *findings) wrong(format string, args ...any) {
 	f.Wrong = append(f.Wrong, fmt.Sprintf(format, args...))
 }
 
-// answered counts a request, and its reply.
+// answered counts a request and the replies to it.
 func (f *findings) answered(q *request, log *replies) {
 	if q.duplicate {
 		f.Duplicates++
@@ -133,7 +133,7 @@ func (f *findings) answered(q *request, log *replies) {
 	}
 }
 
-// execution counts an operation with its executions.
+// execution counts an operation and its executions.
 func (f *findings) execution(q *request, done executions) {
 	f.Operations++
 	f.Executed += done.total()
@@ -150,7 +150,7 @@ func (f *findings) execution(q *request, done executions) {
 	}
 }
 
-// replied finds events without a reply or with several, and requests without a response.
+// replied finds requests by topic without a reply or with several, and requests by HTTP without a response.
 func (f *findings) replied(out *senders, log *replies) {
 	for place, id := range out.byTopic {
 		if log.bySource[place] == 0 {
@@ -170,7 +170,8 @@ func (f *findings) replied(out *senders, log *replies) {
 	}
 }
 
-// err returns what breaks the promise; without the fences, that the run shows no double.
+// err returns an error that names what breaks the promise. In a run without the fences it returns an error if no
+// operation was executed in several attempts.
 func (f *findings) err(s settings) error {
 	if !s.fenced {
 		if f.SeveralAttempts == 0 {

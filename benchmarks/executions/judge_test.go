@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// played is a run of two operations and a duplicate: all executed once and answered once.
+// played returns a run of two operations and a duplicate, in which everything was executed once and answered once.
 func played() (map[string]executions, *senders, *replies) {
 	first, second := request{operation: 1, id: "first-1"}, request{operation: 2, id: "first-2", byHTTP: true}
 	again := request{operation: 1, id: "again-1", duplicate: true}
@@ -29,7 +29,7 @@ func played() (map[string]executions, *senders, *replies) {
 	return map[string]executions{"op-1": {"a": 1}, "op-2": {"b": 1}}, out, log
 }
 
-// TestJudge: it accepts a run without a defect, and names each defect.
+// TestJudge: the judge accepts a run without a defect, and names each kind of defect.
 func TestJudge(t *testing.T) {
 	fenced := settings{fenced: true}
 	if found := judge(played()); found.err(fenced) != nil || found.Operations != 2 || found.Duplicates != 1 || found.Executed != 2 || found.Results != 3 {
@@ -60,8 +60,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestCountExecutions: each line done counts, over all journals. A line that is being
-// written does not.
+// TestCountExecutions: each line with the state done counts, over all journals. A line that is still being written
+// does not count.
 func TestCountExecutions(t *testing.T) {
 	dir := t.TempDir()
 	result := func(n int) string { return "eyJhY2NvdW50Ijoib3At" + []string{"MSJ9", "MiJ9"}[n-1] } // {"account":"op-n"}
@@ -84,8 +84,8 @@ func TestCountExecutions(t *testing.T) {
 	}
 }
 
-// TestPlan: a duplicate comes after its operation and within the run, and the shares are
-// those of the settings.
+// TestPlan: each duplicate comes after its operation and within the run, and there are as many duplicates and HTTP
+// requests as the settings say.
 func TestPlan(t *testing.T) {
 	s := settings{operations: 10_000, duplicates: 30, duration: time.Hour}
 	all := plan(s, rand.New(rand.NewPCG(1, 1)))

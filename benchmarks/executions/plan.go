@@ -10,31 +10,31 @@ import (
 	"time"
 )
 
-// A request is one event of a sender: an operation, or a duplicate of one.
+// request is one event of a sender: an operation, or a duplicate of an operation.
 type request struct {
-	due       time.Duration // after the start
+	due       time.Duration // counted from the start
 	operation int
 	id        string // of the request
 	byHTTP    bool
 	duplicate bool
 }
 
-// value is the event. The amount follows from the operation, so that a result of another
-// operation is found.
+// value returns the event. The amount is computed from the operation's number, so that the result of a wrong
+// operation is noticed.
 func (q *request) value() []byte {
 	return fmt.Appendf(nil, `{"account":%q,"request":%q,"amount":%d}`, q.account(), q.id, q.operation%1000)
 }
 
-// account is the field that is the operation's key.
+// account is the value of the field that is the dedup key of the operation.
 func (q *request) account() string { return fmt.Sprint("op-", q.operation) }
 
-// result is the outcome of the operation by deployments/executor.
+// result is the result that deployments/executor returns for the operation.
 func (q *request) result() string {
 	return fmt.Sprintf(`{"account":%q,"granted":%d}`, q.account(), q.operation%1000)
 }
 
-// plan draws the requests of a run in their order. Half of the duplicates come within
-// seconds, most others within a minute, and some at any later time.
+// plan draws the requests of a run in the order in which they are sent. Half of the duplicates come within seconds of
+// their operation, most others within a minute, and some at any later time.
 func plan(s settings, rng *rand.Rand) []request {
 	var all []request
 	step := s.duration / time.Duration(s.operations)

@@ -14,20 +14,19 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// replies are what a read_committed reader has read of the replies, the output and the dead
-// letters.
+// replies has what a read_committed reader has read from three topics: the replies, the output and the dead letters.
 type replies struct {
 	client *kgo.Client
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 
 	mu       sync.Mutex
-	bySource map[string]int  // number of replies by the place of their event
-	requests map[string]bool // ids with a reply
-	kinds    map[string]int  // by verdict and claim status
+	bySource map[string]int  // number of replies, by the position of the event that they answer
+	requests map[string]bool // ids of the requests that have a reply
+	kinds    map[string]int  // number of replies by verdict and claim status
 	results  map[string]string
 	wrong    []string
-	runs     int // events in the output
+	runs     int // number of events in the output
 	dead     int
 }
 
@@ -83,8 +82,8 @@ func headerOf(r *kgo.Record, name string) string {
 	return ""
 }
 
-// awaitAnswers waits until each request has a reply and each operation was executed. What is
-// missing then, judge reports.
+// awaitAnswers waits until each request has a reply and each operation was executed. It does not fail if something is
+// missing in the end: judge reports that.
 func (y *system) awaitAnswers(ctx context.Context, out *senders, log *replies) error {
 	ctx, cancel := context.WithTimeout(ctx, drainMax)
 	defer cancel()

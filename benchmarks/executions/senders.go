@@ -16,8 +16,8 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// senders send the requests of a run, by topic and by HTTP. A sender by HTTP sends its
-// request again until a response says what became of it.
+// senders send the requests of a run, by topic and by HTTP. A sender by HTTP repeats its request until a response
+// says what became of it.
 type senders struct {
 	system *system
 	client *kgo.Client
@@ -25,17 +25,17 @@ type senders struct {
 	done   sync.WaitGroup
 
 	mu        sync.Mutex
-	byTopic   map[string]string // request ids by the place of the event
-	responses map[string]int    // by status code and verdict
-	answered  int               // requests by HTTP with a response
+	byTopic   map[string]string // request ids, by the position of the event
+	responses map[string]int    // number of responses by status code and verdict
+	answered  int               // number of HTTP requests with a response
 	sent      []request
 	wrong     []string
 }
 
 const (
-	// patience is how long a sender waits for a response.
+	// patience is how long a sender waits for the response to an HTTP request.
 	patience = httpTimeout + 5*time.Second
-	// again is its pause before it sends the request again.
+	// again is how long a sender pauses before it repeats a request.
 	again = 500 * time.Millisecond
 )
 
@@ -49,8 +49,7 @@ func newSenders(y *system) (*senders, error) {
 
 func (s *senders) close() { s.client.Close() }
 
-// send sends the requests when they are due, and returns when all are sent and those by
-// HTTP have a response.
+// send sends the requests when they are due. It returns when all are sent and the HTTP requests have responses.
 func (s *senders) send(ctx context.Context, all []request) {
 	began := time.Now()
 	for _, q := range all {
@@ -84,8 +83,7 @@ func (s *senders) produce(ctx context.Context, q request) {
 	})
 }
 
-// deliver sends a request by HTTP until it has a response other than one that asks for it
-// again.
+// deliver sends a request by HTTP again and again until it has a response that does not ask for a repetition.
 func (s *senders) deliver(ctx context.Context, q request) {
 	defer s.done.Done()
 	for {
@@ -115,7 +113,7 @@ func (s *senders) note(q *request, status int, header http.Header, body []byte) 
 	}
 }
 
-// post has a deadline of its own: a run that ends does not cut a response.
+// post uses its own deadline instead of the run's context, so that the end of a run does not cut off a response.
 func (s *senders) post(ctx context.Context, q *request) (status int, header http.Header, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()

@@ -26,15 +26,14 @@ const (
 	partitions     = 4
 	lease          = 3 * time.Second
 	sessionTimeout = 6 * time.Second
-	// aloneSession is the session timeout of the single broker, downMin how long it is down
-	// at least: it must not lose its partitions while it lives (KAFKA-20734, as in
-	// benchmarks/faults).
+	// aloneSession is the session timeout of the single broker; downMin is the shortest time for which it is down.
+	// The broker must not lose its partitions while it lives (KAFKA-20734, as in benchmarks/faults).
 	aloneSession = 6 * time.Second
 	downMin      = aloneSession + time.Second
 	httpTimeout  = 10 * time.Second
 )
 
-// routesText has the route. The executors' group is that of deployments/executor.
+// routesText is the routes file. Its executor group is the group of deployments/executor.
 const routesText = `routes:
   - name: ops
     topics: [ops.raw]
@@ -63,7 +62,7 @@ type system struct {
 	oncebus   []*unit
 	ingress   *unit
 	executors []*unit
-	url       string // of the route by HTTP
+	url       string // URL of the route for HTTP requests
 }
 
 func startSystem(ctx context.Context, s settings) (y *system, err error) {
@@ -128,7 +127,7 @@ func (y *system) prepare(ctx context.Context, binary, executor string, s setting
 		name := fmt.Sprint("executor-", n)
 		args := []string{"-brokers", strings.Join(y.kafka.Seeds(), ","), "-input", "ops.run", "-outcomes", "ops.outcomes", "-instance", name, "-journal", y.journal(n)}
 		if s.fenced {
-			args = append(args, "-answers", "ops.answers", "-repeatable") // its work has no effect outside of the journal
+			args = append(args, "-answers", "ops.answers", "-repeatable") // allowed, because the work has no effect outside of the journal
 		}
 		y.executors = append(y.executors, &unit{name: name, mayEnd: true, log: y.logPath(name), command: func(ctx context.Context) *exec.Cmd {
 			cmd := exec.CommandContext(ctx, executor, args...)
@@ -154,7 +153,7 @@ func (y *system) program(name, binary, command string, more ...string) *unit {
 	}}
 }
 
-// freeAddress draws a port that the ingress keeps over its restarts.
+// freeAddress draws a port for the ingress, which keeps the port over its restarts.
 func freeAddress(ctx context.Context) (string, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -183,7 +182,7 @@ func (y *system) all() []*unit {
 	return slices.Concat(y.oncebus, []*unit{y.ingress}, y.executors)
 }
 
-// heal ends all faults: everything runs, and all tasks are ready.
+// heal ends all faults: afterwards every program runs, and all tasks are ready.
 func (y *system) heal(ctx context.Context) error {
 	for _, n := range y.kafka.Brokers() {
 		if !n.Running() {
@@ -208,7 +207,7 @@ func (y *system) heal(ctx context.Context) error {
 	return nil
 }
 
-// failure returns the defects that the processes themselves showed.
+// failure returns an error with the defects that show in the processes themselves.
 func (y *system) failure() error {
 	var errs []error
 	for _, u := range y.all() {

@@ -14,23 +14,23 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// A unit is a program that runs as one process at a time, as under a supervisor.
+// unit is a program of which one process runs at a time, as under a supervisor.
 type unit struct {
 	name, log string
 	command   func(ctx context.Context) *exec.Cmd
-	// mayEnd says that the program ends by itself when Kafka is away: the supervisor starts
-	// it again. The end of any other is a defect.
+	// mayEnd says that the program may end by itself while Kafka is away, and that the supervisor then starts it
+	// again. For other programs such an end is a defect.
 	mayEnd bool
 
 	mu     sync.Mutex
 	proc   *program.Process
-	wanted bool // the process should run
+	wanted bool // a process should be running
 	paused bool
 	starts int
 	err    error
 }
 
-// restartAfter is the supervisor's pause before it starts an ended process again.
+// restartAfter is how long the supervisor waits before it starts a process again.
 const restartAfter = time.Second
 
 // startLocked starts a process, which runs until the unit ends it. The caller holds mu.
@@ -65,7 +65,7 @@ func (u *unit) supervise(ctx context.Context, proc *program.Process) {
 	}
 }
 
-// take says that no process is wanted any more, and returns the one that runs, awake.
+// take records that no process should run any more. It returns the running process, and resumes it if it was stopped.
 func (u *unit) take() *program.Process {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -95,7 +95,7 @@ func (u *unit) stop() error {
 	case proc == nil:
 		return nil
 	case u.mayEnd:
-		_ = proc.Stop() // its exit code is not a promise of oncebus
+		_ = proc.Stop() // the exit code is ignored, because oncebus makes no promise about it here
 		return nil
 	}
 	return proc.Stop()
@@ -116,13 +116,13 @@ func (u *unit) signal(sig syscall.Signal, paused bool) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.proc == nil || !u.proc.Running() {
-		return nil // its supervisor starts it
+		return nil // the process has ended, and the supervisor starts it
 	}
 	u.paused = paused
 	return u.proc.Signal(sig)
 }
 
-// running starts the process if it does not run, and wakes it.
+// running makes sure that the process runs: it starts the process, or resumes it if it was stopped.
 func (u *unit) running(ctx context.Context) error {
 	if err := u.signal(syscall.SIGCONT, false); err != nil {
 		return err

@@ -23,18 +23,18 @@ import (
 // rawMaxBytes is the longest record that the raw topics accept.
 const rawMaxBytes = 4 << 20
 
-// route is one route of the app: its text in the routes file, and its settings for
-// the oracle.
+// route is one route of the app: its text in the routes file, and the same settings in the form that the oracle
+// reads.
 type route struct {
-	name, topic string // topic without the app's prefix
+	name, topic string // topic is without the app's prefix
 	yaml        string
-	rules       oracle.Route // topics without the app's prefix, no namespace id
-	// key puts the id into a raw record's key, headers or value.
+	rules       oracle.Route // with topics without the app's prefix, and without a namespace id
+	// key puts the id of an event into the key, the headers or the value of a raw record.
 	key func(r *kgo.Record, id string)
 }
 
-// routes has one route for each policy of duplicates, late and future events. The
-// windows are short, so that events outlive them within an epoch.
+// routes has one route for each policy for duplicates, late events and events of the future. The windows are short,
+// so that events outlive their window within an epoch.
 var routes = []route{
 	{
 		name: "signals", topic: "signals.raw",
@@ -80,16 +80,16 @@ var routes = []route{
 	},
 }
 
-// app is one app id on the cluster, with its own topics, processes and state.
+// app is one application (app id) on the cluster, with its own topics, processes and state.
 type app struct {
 	h     *harness
 	id    string
 	dir   string
 	slots []*slot
-	gate  *slot // its ingress; nil without
+	gate  *slot // the slot of its ingress; nil if the app has none
 }
 
-// newApp returns an app whose processes have these names. It starts nothing.
+// newApp returns an app whose processes have the given names. It starts none of them.
 func (h *harness) newApp(id string, slotNames ...string) (*app, error) {
 	a := &app{h: h, id: id, dir: filepath.Join(h.dir, id)}
 	if err := os.MkdirAll(a.dir, 0o700); err != nil {
@@ -113,7 +113,7 @@ func (h *harness) newApp(id string, slotNames ...string) (*app, error) {
 	return a, nil
 }
 
-// text is the route in the routes file; APP stands for the app's id.
+// text returns the route for the routes file. In it, APP stands for the app's id.
 func (r *route) text() string {
 	return fmt.Sprintf("  - name: %s\n    topics: [APP.%s]\n    %s\n    output: APP.%s.unique\n    dead_letter: APP.dead-letter\n", r.name, r.topic, r.yaml, r.name)
 }
@@ -165,11 +165,11 @@ func (a *app) observed() []string {
 	return append(append(a.outputs(), a.claimTopics()...), a.repartition(), a.changelog(), a.verdicts())
 }
 
-// drop deletes the app's topics, so that the broker's disk stays bounded.
+// drop deletes the app's topics, so that the space on the broker's disk stays bounded.
 func (a *app) drop(ctx context.Context) error {
 	topics := append(append(a.rawTopics(), a.observed()...), a.id+"-manifest")
 	for _, topic := range topics {
-		a.h.cluster.deleted.Store(topic, true) // a killed process may have left a transaction open
+		a.h.cluster.deleted.Store(topic, true) // a killed process may have left a transaction open on it
 	}
 	resp, err := a.h.admin.DeleteTopics(ctx, topics...)
 	if err != nil {
@@ -183,8 +183,8 @@ func (a *app) drop(ctx context.Context) error {
 	return os.RemoveAll(a.dir)
 }
 
-// oracleConfig reads the numbers of topics and namespaces from the app's manifest;
-// the harness has the rest.
+// oracleConfig reads the numbers of topics and namespaces from the app's manifest. The harness itself knows all other
+// settings of the oracle.
 func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 	cfg := oracle.Config{Repartition: a.repartition(), Changelog: a.changelog(), Verdicts: a.verdicts(), Partitions: int32(partitions), Topics: map[string]uint16{}, Sources: map[uint8][]uint16{}, GoesOn: map[uint8]bool{}}
 	records, err := a.h.readCommitted(ctx, a.id+"-manifest")
@@ -243,8 +243,8 @@ func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 	return cfg, err
 }
 
-// emissions reads the limits of the emission topics: some records of the traffic
-// exceed them. oncebus has disabled the time limits there.
+// emissions reads the size limits of the topics that the app emits to, because some records of the traffic exceed
+// them. These topics have no limits on timestamps: oncebus has disabled them.
 func (a *app) emissions(ctx context.Context) (map[string]oracle.Emission, error) {
 	described, err := a.h.admin.DescribeTopicConfigs(ctx, a.outputs()...)
 	if err != nil {

@@ -16,54 +16,51 @@ import (
 )
 
 const (
-	// activeMax is the most faults at the same time.
+	// activeMax is the maximal number of faults that are active at the same time.
 	activeMax = 3
-	// quietEvery is the mean number of faults after which the campaign waits until
-	// all faults have ended.
+	// quietEvery is the mean number of faults after which the campaign starts no fault until all have ended.
 	quietEvery = 12
 	// quietMax limits how long events may wait once all faults have ended.
 	quietMax = 30 * time.Second
-	// crowdedMax is how long a fault waits for the app to recover while other faults
-	// are active.
+	// crowdedMax limits how long a fault waits for the app to recover while other faults are active.
 	crowdedMax = 4 * time.Second
-	// patience is how long a drawn fault waits for its slots; after that no other
-	// fault starts before it.
+	// patience is how long a drawn fault waits until its slots are free while other faults may start. After that, no
+	// other fault starts before it.
 	patience = 15 * time.Second
-	// closeReserve is the part of an epoch for drain and check.
+	// closeReserve is the part of an epoch that is left for the drain and the check.
 	closeReserve = 25 * time.Second
 )
 
-// A fault is one way to damage the app or its cluster: its row in the matrix of
-// faults, its name, and the processes and brokers that it needs.
+// fault is one way to damage the app or its cluster: its row in the matrix of faults, its name, and the processes and
+// brokers that it needs.
 type fault struct {
 	row, name string
-	weight    int // how often a deck has it; 0 counts as 1
-	slots     int // number of base processes it acts on
+	weight    int // how often a deck contains it; 0 counts as 1
+	slots     int // how many base processes it acts on
 	all       bool
 	spare     bool // acts on the spare processes
 	gate      bool // acts on the ingress
 	broker    bool // acts on the broker, or needs it
-	nodes     int  // brokers it needs; 0 counts as 1
+	nodes     int  // how many brokers it needs; 0 counts as 1
 	kafka4    bool // needs Kafka 4
-	chain     bool // records strikes of other faults, and does not count itself
-	loop      bool // needs a disk of its own, see loopDisks
+	chain     bool // it records strikes of other faults and does not count as a fault itself
+	loop      bool // it needs a disk of its own, see loopDisks
 
-	// apply causes the fault, ends it, and checks the consequences. An error is a
-	// violation, unless it is errNotStruck.
+	// apply causes the fault, ends it, and checks the consequences. Any error other than errNotStruck is a violation.
 	apply func(ctx context.Context, k *strike) error
 }
 
-// errNotStruck is wrapped by the error of a fault without effect, such as a kill at a
-// point that the process did not reach.
+// errNotStruck is wrapped by the error of a fault that had no effect, such as a kill at a fault point that the
+// process did not reach.
 var errNotStruck = errors.New("did not strike")
 
-// A strike is one application of a fault.
+// strike is one application of a fault.
 type strike struct {
 	*epoch
 	fault *fault
 	rep   *report
 	rng   *rand.Rand
-	slots []*slot // its base processes
+	slots []*slot // the base processes that it acts on
 
 	began    time.Time
 	crowded  atomic.Bool // another fault was active at the same time
@@ -71,7 +68,7 @@ type strike struct {
 	detail   string
 }
 
-// note stores the details for the journal.
+// note stores details of the strike for the journal.
 func (k *strike) note(format string, args ...any) { k.detail = fmt.Sprintf(format, args...) }
 
 // between returns a random duration.
@@ -79,9 +76,8 @@ func (k *strike) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(k.rng.Int64N(int64(high-low)))
 }
 
-// recovers waits until the app has processed events made after since. The limit is a
-// promise only without other faults. With others the wait ends early, and the next
-// quiet time checks the promise.
+// recovers waits until the app has processed events that were made after since. limit is a promise only while no
+// other fault is active. While others are active, recovers ends early, and the next quiet time checks the promise.
 func (k *strike) recovers(ctx context.Context, since time.Time, limit time.Duration) error {
 	began, given := time.Now(), false
 	took, err := k.obs.recovered(ctx, since, k.h.patience(limit), func() bool {
@@ -95,11 +91,10 @@ func (k *strike) recovers(ctx context.Context, since time.Time, limit time.Durat
 	return err
 }
 
-// A deck has all faults in random order, each as often as its weight, so that each is
-// drawn regularly.
+// deck has all faults in random order, each as often as its weight says, so that each fault is drawn regularly.
 type deck struct {
 	faults []*fault
-	mixed  bool // no order of rows
+	mixed  bool // the order does not put one fault of each row first
 	cards  []*fault
 }
 
@@ -112,8 +107,8 @@ func (d *deck) draw(rng *rand.Rand) *fault {
 	return f
 }
 
-// shuffle puts one fault of each row first, then those that were not drawn, then the
-// frequent ones again. So a short run misses few.
+// shuffle orders the deck: first one fault of each row, then the faults that have not been drawn, then the
+// repetitions of faults with a high weight. A short run therefore misses few faults.
 func (d *deck) shuffle(rng *rand.Rand) {
 	mixed := func(faults []*fault) []*fault {
 		rng.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
@@ -144,7 +139,7 @@ func (d *deck) shuffle(rng *rand.Rand) {
 	d.cards = slices.Concat(first, rest, mixed(again))
 }
 
-// again returns a fault that did not strike to the deck, a few positions down.
+// again puts a fault that did not strike back into the deck, a few positions from the top.
 func (d *deck) again(f *fault) {
 	d.cards = slices.Insert(d.cards, min(len(d.cards), 5), f)
 }
@@ -159,16 +154,16 @@ type field struct {
 
 	mu     sync.Mutex
 	active []*strike
-	missed []*fault // did not strike; drawn again
+	missed []*fault // faults that did not strike and are to be drawn again
 }
 
-// play applies faults until the time is over, and waits for the last of them.
+// play applies faults until the given time, and then waits until the last fault has ended.
 func (e *epoch) play(ctx context.Context, d *deck, rep *report, until time.Time) error {
 	f := &field{e: e, deck: d, rep: rep, rng: e.rng}
 	defer f.wg.Wait()
 	next := d.draw(f.rng)
 	waiting := time.Now()
-	var aside *fault // drawn before, but its slots were in use
+	var aside *fault // a fault that was drawn while its slots were in use
 	for time.Now().Before(until) && ctx.Err() == nil && e.h.goesOn(rep) {
 		if err := kafkatest.Pause(ctx, f.gap()); err != nil {
 			return err
@@ -182,7 +177,7 @@ func (e *epoch) play(ctx context.Context, d *deck, rep *report, until time.Time)
 		case aside != nil && f.start(ctx, aside):
 			aside = nil
 		case aside != nil && time.Since(waiting) > patience:
-			// No other fault starts until its slots are free.
+			// The fault that was set aside has waited too long: no other fault starts until its slots are free.
 		case f.start(ctx, next):
 			next = d.draw(f.rng)
 		case aside == nil && !f.full():
@@ -198,7 +193,7 @@ func (e *epoch) play(ctx context.Context, d *deck, rep *report, until time.Time)
 	return ctx.Err()
 }
 
-// drawAgain returns the faults that did not strike to the deck.
+// drawAgain puts the faults that did not strike back into the deck.
 func (f *field) drawAgain() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -208,7 +203,7 @@ func (f *field) drawAgain() {
 	f.missed = nil
 }
 
-// gap returns the time to the next fault: random, with the mean of the settings.
+// gap returns the random time until the next fault. Its mean is a setting.
 func (f *field) gap() time.Duration {
 	gap := time.Duration(f.rng.ExpFloat64() * float64(f.e.h.set.interval))
 	return min(max(gap, 200*time.Millisecond), 4*f.e.h.set.interval)
@@ -220,7 +215,7 @@ func (f *field) full() bool {
 	return len(f.active) >= activeMax
 }
 
-// start applies the fault if its slots and brokers are free.
+// start applies the fault if its slots and brokers are free, and reports whether they were.
 func (f *field) start(ctx context.Context, chosen *fault) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -260,7 +255,7 @@ func (f *field) run(ctx context.Context, k *strike) {
 	f.active = slices.DeleteFunc(f.active, func(other *strike) bool { return other == k })
 	f.mu.Unlock()
 	if ctx.Err() != nil && err != nil {
-		return // the run ends
+		return // the run ends, so the error does not count
 	}
 	if errors.Is(err, errNotStruck) {
 		f.mu.Lock()
@@ -275,8 +270,7 @@ func (f *field) run(ctx context.Context, k *strike) {
 	}
 }
 
-// checkQuiet runs while no fault is active: every partition must process events soon,
-// without help.
+// checkQuiet checks, while no fault is active, that every partition processes events soon and without help.
 func (f *field) checkQuiet(ctx context.Context) {
 	took, err := f.e.obs.recovered(ctx, time.Now(), f.e.h.patience(quietMax), nil)
 	if err != nil && ctx.Err() == nil {
@@ -326,7 +320,7 @@ func (h *harness) campaign() (*report, error) {
 	return rep, h.ctx.Err()
 }
 
-// goesOn reports whether the run draws more faults.
+// goesOn reports whether the run may draw more faults.
 func (h *harness) goesOn(rep *report) bool {
 	return h.halt.Err() == nil && len(h.violated()) == 0 && !rep.roundComplete() && !rep.quotaComplete()
 }

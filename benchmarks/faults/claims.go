@@ -16,10 +16,9 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// claimRoutes are the routes in claim mode, one for each response to a duplicate
-// while the first event is in progress. They share all topics; a field distinguishes
-// their records. A claim outlives its lease, and an event its window, within an
-// epoch.
+// claimRoutes are the routes in claim mode: one route for each response to a duplicate that arrives while the first
+// event is in progress. The routes share all topics; a field of the event says which route its record belongs to. An
+// epoch is long enough that leases end while their claims exist, and that events leave their window.
 var claimRoutes = []struct {
 	name    string
 	pending string
@@ -55,13 +54,12 @@ func writeClaimRoutes(b *strings.Builder) {
 	}
 }
 
-// claimTopics returns the topics that users of claim mode read, including the
-// outcomes.
+// claimTopics returns the topics that users of claim mode read, and the topic of outcomes.
 func (a *app) claimTopics() []string {
 	return []string{a.topic(claimRun), a.topic(claimReplies), a.topic(claimDead), a.topic(claimOutcomes)}
 }
 
-// claimsConfig returns the oracle's settings of the routes in claim mode.
+// claimsConfig returns the settings of the routes in claim mode for the oracle.
 func (a *app) claimsConfig(topics map[string]uint16, namespaceID func(namespace string) (uint8, error)) ([]oracle.Claims, error) {
 	var all []oracle.Claims
 	for _, r := range claimRoutes {
@@ -82,8 +80,8 @@ func (a *app) claimsConfig(topics map[string]uint16, namespaceID func(namespace 
 	return all, nil
 }
 
-// claimTraffic makes the events of claim mode. Each has its own record key, by which
-// the oracle finds its reply.
+// claimTraffic makes the events of claim mode. Each event has its own record key, by which the oracle finds the reply
+// to it.
 type claimTraffic struct {
 	rng  *rand.Rand
 	due  float64
@@ -93,14 +91,13 @@ type claimTraffic struct {
 
 const claimIDsMax = 5_000
 
-// draw makes an event: new, or a duplicate of one that is in progress, completed, or
-// out of its window.
+// draw makes an event: a new event, or a duplicate of an event that is in progress, completed, or outside its window.
 func (c *claimTraffic) draw(topic string, partition int32, now time.Time) (r *kgo.Record, route, id string) {
 	at := now
 	switch n := c.rng.IntN(2 * odd); {
 	case n < 10: // just within the grace period
 		at = at.Add(-20 * time.Second).Add(time.Duration(c.rng.Int64N(int64(4 * time.Second))))
-	case n == 10: // later ones may be late
+	case n == 10: // events that are even later may be judged late
 		at = at.Add(time.Duration(c.rng.Int64N(int64(20 * time.Second))))
 	case n == 11:
 		at = at.Add(time.Hour)
@@ -117,7 +114,7 @@ func (c *claimTraffic) draw(topic string, partition int32, now time.Time) (r *kg
 	default:
 		id = c.ids[c.rng.IntN(len(c.ids))]
 	}
-	route = claimRoutes[int(id[len(id)-1])%len(claimRoutes)].name // all duplicates have one
+	route = claimRoutes[int(id[len(id)-1])%len(claimRoutes)].name // derived from the id, so all duplicates of an event have the same route
 	r = &kgo.Record{
 		Topic: topic, Partition: partition, Timestamp: at, Key: fmt.Append(nil, "r-", c.made),
 		Value: fmt.Appendf(nil, `{"route":%q,"id":%q,"n":%d}`, route, id, c.rng.IntN(1_000_000)),
@@ -125,8 +122,7 @@ func (c *claimTraffic) draw(topic string, partition int32, now time.Time) (r *kg
 	return r, route, id
 }
 
-// produceClaims produces the events of claim mode that are due with n other raw
-// records.
+// produceClaims produces the events of claim mode that are due after n other raw records.
 func (t *traffic) produceClaims(n int, now time.Time) {
 	c := &t.claims
 	for c.due += float64(n) / float64(claimShare); c.due >= 1; c.due-- {
@@ -137,9 +133,8 @@ func (t *traffic) produceClaims(n int, now time.Time) {
 	}
 }
 
-// judgeClaims lets the oracle check the routes in claim mode: dispatches, replies and
-// changelog must be exactly those that the log of events and outcomes requires. It
-// returns how many records it compared.
+// judgeClaims lets the oracle check the routes in claim mode: dispatches, replies and the changelog must be exactly
+// what the log of events and outcomes requires. It returns how many records of each kind it compared.
 func judgeClaims(cfg *oracle.Config, h *oracle.History) (counts map[string]int, violations []oracle.Violation) {
 	counts = map[string]int{}
 	add := func(format string, args ...any) {
@@ -173,10 +168,10 @@ func judgeClaims(cfg *oracle.Config, h *oracle.History) (counts map[string]int, 
 	return counts, violations
 }
 
-// claimPromise is the promise in the violations of judgeClaims.
+// claimPromise is the name of the promise in the violations that judgeClaims finds.
 const claimPromise = "claims"
 
-// claimWords are the names of the numbers of claim mode, in the order of the report.
+// claimWords has the counts of claim mode in the order in which the report shows them.
 var claimWords = []struct{ name, topic string }{
 	{"events", ""}, {"keys", ""},
 	{"runs", claimRun}, {"dispatched again", ""},
@@ -184,7 +179,7 @@ var claimWords = []struct{ name, topic string }{
 	{"outcomes", claimOutcomes}, {"refused", ""}, {"late", ""},
 }
 
-// tellClaims replaces the app's topics in the numbers' names by their content.
+// tellClaims replaces the topics in the names of the counts by what the topics contain.
 func (a *app) tellClaims(counts map[string]int) map[string]int {
 	numbers := map[string]int{}
 	for _, w := range claimWords {

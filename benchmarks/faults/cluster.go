@@ -17,21 +17,21 @@ import (
 	"oncebus/processor/kafkatest/proxy"
 )
 
-// listenerName is the broker's listener for the proxy.
+// listenerName is the name of the brokers' listener that the proxy forwards to.
 const listenerName = "PROXIED"
 
-// cluster is Kafka with a proxy. The processes under test connect through the proxy;
-// traffic, observers and the harness do not.
+// cluster is Kafka with a proxy in front of it. The processes under test connect through the proxy; the traffic, the
+// observers and the harness connect directly.
 type cluster struct {
 	kafka *kafkatest.Cluster
 	proxy *proxy.Proxy
-	disks map[int32]*loopDisk // of brokers whose data was moved to one, by id
-	// deleted has the topics that a fault, or the end of an app, has deleted while
-	// transactions may have had records there: Kafka skips their markers, as it should.
+	disks map[int32]*loopDisk // the loop disks of the brokers whose data was moved to one, by broker id
+	// deleted has the topics that were deleted, by a fault or at the end of an app, while transactions may have had
+	// records in them. Kafka rightly skips the markers of such transactions.
 	deleted sync.Map
 }
 
-// startCluster starts so many brokers of a release of Kafka.
+// startCluster starts the given number of brokers of a release of Kafka.
 func startCluster(ctx context.Context, dir string, nodes int, version string) (*cluster, error) {
 	px, err := proxy.Listen(ctx, nodes)
 	if err != nil {
@@ -41,21 +41,20 @@ func startCluster(ctx context.Context, dir string, nodes int, version string) (*
 	options := []kafkatest.Option{
 		kafkatest.WithVersion(version),
 		kafkatest.WithListener(kafkatest.Listener{Name: listenerName, Advertise: px.Addrs()}),
-		// Compaction runs from the first seconds on, so that an epoch has much of it.
-		// It does not remove records that the observer may not have read.
+		// Compaction runs from the first seconds on, so that an epoch sees much of it. The lag keeps records that the
+		// observer may not have read yet.
 		kafkatest.WithProperty("log.cleaner.min.compaction.lag.ms", "20000"),
 		kafkatest.WithProperty("log.initial.task.delay.ms", "1000"),
 		kafkatest.WithProperty("log.retention.check.interval.ms", "1000"),
-		// The traffic has events that are a year old: retention must not delete them.
+		// The traffic has events that are a year old, which retention must not delete.
 		kafkatest.WithProperty("log.retention.ms", "-1"),
 	}
 	if nodes == 1 {
-		// KAFKA-20734 (4.3.1): while a partition has no leader, a live coordinator
-		// takes it for deleted and skips its markers. It then calls the transaction
-		// complete, and committed records are lost (see lostMarkers). So a single
-		// broker must not lose its partitions while it lives. It is not shut down
-		// orderly, not paused for long (pauseMax), and not restarted before the
-		// controller has noticed its end (downMin).
+		// KAFKA-20734 (4.3.1): while a partition has no leader, a live coordinator takes the partition for deleted
+		// and skips its transaction markers. The coordinator then considers the transaction complete, and committed
+		// records are lost (see lostMarkers). A single broker must therefore not lose its partitions while it lives:
+		// it is not shut down in good order, not paused for long (pauseMax), and not restarted before the controller
+		// has noticed that it has ended (downMin).
 		options = append(options, kafkatest.WithController(),
 			kafkatest.WithProperty("controlled.shutdown.enable", "false"),
 			kafkatest.WithProperty("broker.session.timeout.ms", strconv.FormatInt(aloneSession.Milliseconds(), 10)),
@@ -71,15 +70,15 @@ func startCluster(ctx context.Context, dir string, nodes int, version string) (*
 	return c, nil
 }
 
-// seeds returns the addresses without the proxy.
+// seeds returns the brokers' own addresses, which do not lead through the proxy.
 func (c *cluster) seeds() []string { return c.kafka.Seeds() }
 
-// seedsThroughProxy returns the addresses for the processes under test.
+// seedsThroughProxy returns the proxy's addresses, for the processes under test.
 func (c *cluster) seedsThroughProxy() []string { return c.proxy.Addrs() }
 
 func (c *cluster) close() error {
-	// The proxy cut connections whose frames it could not read. That is one more
-	// fault for the client, not a failure of the run.
+	// An error here says that the proxy cut connections whose frames it could not read. For the client this is one
+	// more fault; it does not make the run fail.
 	if err := c.proxy.Close(); err != nil {
 		fmt.Println("note: proxy:", err)
 	}
@@ -108,8 +107,8 @@ func (c *cluster) revive(ctx context.Context) error {
 	return c.awaitInSync(ctx)
 }
 
-// awaitInSync waits until every replica is in sync. Before that the next fault could
-// stop a partition's last replica, and with it the leader (KAFKA-20734).
+// awaitInSync waits until every replica is in sync. Otherwise the next fault could stop the last replica of a
+// partition, and with it the leader (KAFKA-20734).
 func (c *cluster) awaitInSync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -139,14 +138,13 @@ func (c *cluster) node(id int32) *kafkatest.Node {
 	return nil
 }
 
-// aloneSession is the session timeout of a single broker. A broker whose disk is blocked may
-// miss heartbeats, so it is longer than a transaction may take (see blockTime).
+// aloneSession is the session timeout of a single broker. It is longer than a transaction may take, because a broker
+// whose disk is blocked (see blockTime) may miss heartbeats.
 const aloneSession = 8 * time.Second
 
 func (c *cluster) alone() bool { return len(c.kafka.Brokers()) == 1 }
 
-// pauseMax is how long a broker may be paused: a single one must keep its session
-// (KAFKA-20734, see startCluster).
+// pauseMax is how long a broker may be paused. A single broker must keep its session (KAFKA-20734, see startCluster).
 func (c *cluster) pauseMax() time.Duration {
 	if c.alone() {
 		return aloneSession / 2
@@ -154,8 +152,8 @@ func (c *cluster) pauseMax() time.Duration {
 	return 20 * time.Second
 }
 
-// downMin is how long a broker stays stopped at least: a single one until its session
-// is over (KAFKA-20734, see startCluster).
+// downMin is the shortest time for which a broker stays stopped. A single broker stays stopped until its session is
+// over (KAFKA-20734, see startCluster).
 func (c *cluster) downMin() time.Duration {
 	if c.alone() {
 		return aloneSession + time.Second
@@ -163,12 +161,11 @@ func (c *cluster) downMin() time.Duration {
 	return 0
 }
 
-// skippedMarkers matches Kafka's log line on markers that it skips, with the partitions.
+// skippedMarkers matches the line that Kafka logs when it skips transaction markers. The line names the partitions.
 var skippedMarkers = regexp.MustCompile(`Couldn't find leader endpoint for partitions Set\(([^)]*)\)`)
 
-// lostMarkers counts the transactions whose markers Kafka skipped, according to its
-// log, for partitions of topics that no fault has deleted (KAFKA-20734). oncebus closes its own
-// transactions then.
+// lostMarkers counts, in Kafka's log, the transactions whose markers Kafka skipped although no fault had deleted the
+// topics of their partitions (KAFKA-20734). If there are any, oncebus closes its own transactions.
 func (c *cluster) lostMarkers() (int, error) {
 	n := 0
 	for _, node := range c.kafka.Brokers() {
@@ -185,8 +182,8 @@ func (c *cluster) lostMarkers() (int, error) {
 	return n, nil
 }
 
-// lost reports whether one of these partitions, topic-number separated by commas, is of
-// a topic that no fault has deleted.
+// lost reports whether one of these partitions belongs to a topic that no fault has deleted. partitions is a list of
+// topic-number, separated by commas.
 func (c *cluster) lost(partitions string) bool {
 	for partition := range strings.SplitSeq(partitions, ", ") {
 		if dash := strings.LastIndexByte(partition, '-'); dash < 0 {

@@ -17,24 +17,24 @@ import (
 )
 
 const (
-	// appsMax is the most apps side by side.
+	// appsMax is the maximal number of apps that run side by side.
 	appsMax = 32
-	// livesMax is how often one killChain kills its process at most.
+	// livesMax limits how often one killChain kills its process.
 	livesMax = 12
-	// killLanes is of how many apps one has kills only.
+	// killLanes: one of this many apps gets only kills.
 	killLanes = 4
-	// youngMin is how long traffic flows at least before an epoch is checked.
+	// youngMin is the shortest time for which traffic flows before an epoch is checked.
 	youngMin = 20 * time.Second
-	// chainShare is how many cards of a deck are killChain for each other card.
+	// chainShare is how many killChain cards a deck has for each other card.
 	chainShare = 0.25
 )
 
-// crowdRows are the rows whose faults hit one app only. The others hit the broker, the
-// CPU or the clock of all apps.
+// crowdRows are the rows whose faults hit one app only. The faults of the other rows hit the broker, the CPU or the
+// clock of all apps.
 var crowdRows = strings.Fields("b5 b6 g1 g2 n1 n2 n3 n4 p1 p2 p3 p4 p5 p6 p7 s1 s2 s3 s4")
 
-// crowdDeck replaces the faults of one kill point by killChain, which needs one start of
-// a process for each kill, and leaves out what would hit all apps.
+// crowdDeck returns the deck of an app in a crowd. It replaces the faults that kill at one fault point by killChain,
+// which needs only one start of a process for each kill. It leaves out faults that would hit all apps.
 func crowdDeck(faults []*fault) []*fault {
 	var cards []*fault
 	armed, weight := false, 0
@@ -52,8 +52,8 @@ func crowdDeck(faults []*fault) []*fault {
 	return cards
 }
 
-// killsOnly returns the faults of row p1, if there are any: in an app without other faults
-// a process reaches its kill point soon.
+// killsOnly returns the faults of row p1, if there are any. In an app without other faults a process reaches its
+// fault point soon.
 func killsOnly(cards []*fault) []*fault {
 	kills := slices.DeleteFunc(slices.Clone(cards), func(f *fault) bool { return f.row != "p1" })
 	if len(kills) == 0 {
@@ -67,8 +67,7 @@ func crowdFaults(faults []*fault) []*fault {
 	return slices.DeleteFunc(slices.Clone(faults), func(f *fault) bool { return !slices.Contains(crowdRows, f.row) })
 }
 
-// crowd runs apps side by side, each with epochs of its own, until the time is over or
-// the report has its quota.
+// crowd runs several apps side by side, each with its own epochs, until the time is over or the report has its quota.
 func (h *harness) crowd(rep *report, faults []*fault) error {
 	rep.expect(crowdFaults(faults))
 	halt, stop := context.WithCancel(h.halt)
@@ -84,10 +83,11 @@ func (h *harness) crowd(rep *report, faults []*fault) error {
 			if lane%killLanes == 1 {
 				d.faults = killsOnly(d.faults)
 			}
-			// Not all at once: opening and checking use much CPU.
+			// The first epochs differ in length, so that the apps do not open and check epochs at the same time,
+			// which uses much CPU.
 			first := h.set.epoch * time.Duration(lane+1) / time.Duration(h.set.apps)
 			if errs[lane] = h.lane(rep, d, rng, &number, first); errs[lane] != nil {
-				stop() // the others check what they have
+				stop() // the other lanes check what they have so far
 			}
 		})
 	}
@@ -95,7 +95,8 @@ func (h *harness) crowd(rep *report, faults []*fault) error {
 	return errors.Join(errors.Join(errs...), h.ctx.Err())
 }
 
-// lane runs the epochs of one app after the other; the first is shorter.
+// lane runs the epochs of one app one after the other. The first epoch is shorter, so that the lanes do not check at
+// the same time.
 func (h *harness) lane(rep *report, d *deck, rng *rand.Rand, number *atomic.Int64, first time.Duration) error {
 	end, length := h.began.Add(h.set.duration-closeReserve), max(first, time.Minute/2)
 	for h.ctx.Err() == nil && h.goesOn(rep) && time.Until(end) > time.Minute/2 {
@@ -108,7 +109,7 @@ func (h *harness) lane(rep *report, d *deck, rng *rand.Rand, number *atomic.Int6
 			until = end
 		}
 		err = e.play(h.ctx, d, rep, until)
-		// Each route has records to compare.
+		// Traffic must have flowed for some time, so that there are records to compare for each route.
 		if err := errors.Join(err, kafkatest.Pause(h.ctx, time.Until(e.began.Add(youngMin)))); err != nil {
 			return errors.Join(err, e.abandon())
 		}
@@ -120,8 +121,8 @@ func (h *harness) lane(rep *report, d *deck, rng *rand.Rand, number *atomic.Int6
 	return nil
 }
 
-// killChain kills one process at several fault points, one after the other: each start
-// after a kill is armed for the next. In the end it runs, and the app recovers.
+// killChain kills one process at several fault points, one after the other: each start after a kill arms the process
+// for the next fault point. In the end the process runs unarmed, and the app must recover.
 func killChain(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	if err := s.stop(); err != nil {
@@ -154,8 +155,8 @@ func killChain(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, started, restartMax)
 }
 
-// nextPoint returns the fault of a kill point: every other time the one with the fewest
-// kills so far.
+// nextPoint returns the fault of a kill point. About every second call returns the point with the fewest kills so
+// far, where an armed process counts as a kill.
 func (r *report) nextPoint(rng *rand.Rand) *fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,15 +172,14 @@ func (r *report) nextPoint(rng *rand.Rand) *fault {
 	return chosen
 }
 
-// pointDone says that no process is armed any more by one call of nextPoint.
+// pointDone undoes the count of one call of nextPoint: the process is not armed for that point any more.
 func (r *report) pointDone(f *fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.armed[f.name]--
 }
 
-// quotaComplete reports whether the run has the faults and kills for which -min-point
-// makes it end.
+// quotaComplete reports whether the run has as many faults and kills as -min-point requires, so that it may end.
 func (r *report) quotaComplete() bool {
 	if r.set.minPoint == 0 {
 		return false
@@ -190,7 +190,7 @@ func (r *report) quotaComplete() bool {
 	return len(left) == 0 && r.Faults >= r.set.minFaults
 }
 
-// pointsLeft names the kill points that killed too few processes.
+// pointsLeft names the fault points that have killed too few processes.
 func (r *report) pointsLeft() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// TestCrowdDeck: apps side by side get only the faults of one app. One card starts a
-// chain of kills, in place of a card for each kill point.
+// TestCrowdDeck: apps that run side by side get only faults that hit one app. One card starts a chain of kills and
+// replaces the cards of the single kill points.
 func TestCrowdDeck(t *testing.T) {
 	all := selectFaults(allFaults, nil, 3, kafkatest.KafkaVersion)
 	cards := crowdDeck(all)
@@ -59,7 +59,7 @@ func TestCrowdDeck(t *testing.T) {
 	}
 }
 
-// TestMixedDeck: a mixed deck has each fault as often as its weight, in no order of rows.
+// TestMixedDeck: a mixed deck has each fault as often as its weight says, and its order does not depend on rows.
 func TestMixedDeck(t *testing.T) {
 	d := &deck{faults: []*fault{{name: "one"}, {name: "three", weight: 3}}, mixed: true}
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -72,7 +72,7 @@ func TestMixedDeck(t *testing.T) {
 	}
 }
 
-// killReport returns a report that expects the kills at each fault point.
+// killReport returns a report that expects kills at each fault point.
 func killReport(s settings) *report {
 	s.apps = 2
 	r := newReport(s)
@@ -80,8 +80,8 @@ func killReport(s settings) *report {
 	return r
 }
 
-// TestQuota: a run ends when enough faults have struck and every fault point has killed
-// enough processes; until then the report names the points that have not.
+// TestQuota: a run ends when enough faults have struck and every fault point has killed enough processes. Until then
+// the report names the fault points that have not.
 func TestQuota(t *testing.T) {
 	r := killReport(settings{minPoint: 2, minFaults: 40})
 	for _, f := range r.ByFault {
@@ -106,8 +106,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestNextPoint: the chosen points are those with the fewest kills, those of processes
-// that are armed now included; none is left out for long.
+// TestNextPoint: the chosen points are the points with the fewest kills, where a process that is armed now counts as
+// killed. No point is left out for long.
 func TestNextPoint(t *testing.T) {
 	r := killReport(settings{})
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -125,7 +125,7 @@ func TestNextPoint(t *testing.T) {
 	if n := chosen[rare.name]; n < 120 || n > 210 || len(chosen) != len(failpoint.Names) {
 		t.Errorf("the rarest point was chosen %d times of 300: %v", n, chosen)
 	}
-	for range 3_000 { // all of them are armed at the same time
+	for range 3_000 { // all processes are armed at the same time
 		chosen[r.nextPoint(rng).name]++
 	}
 	for name, n := range chosen {
@@ -165,8 +165,8 @@ func discard(t *testing.T) *os.File {
 	return file
 }
 
-// TestReportIsWrittenAgain: a run writes its results so far, each time into the same
-// files, and leaves those of earlier runs.
+// TestReportIsWrittenAgain: a run writes its results so far into the same files each time, and leaves the files of
+// earlier runs unchanged.
 func TestReportIsWrittenAgain(t *testing.T) {
 	dir := t.TempDir()
 	h := &harness{set: settings{results: dir, apps: 2}, began: time.Now()}
@@ -229,8 +229,8 @@ func TestCrowdFlags(t *testing.T) {
 	}
 }
 
-// TestFaultsThatTheDecksHadNotReached: a run may leave out a fault only while the decks of
-// its apps were too short for it; kills at fault points say nothing about that.
+// TestFaultsThatTheDecksHadNotReached: a run may miss a fault only if the decks of its apps were not played far
+// enough. The kills at fault points do not count for this.
 func TestFaultsThatTheDecksHadNotReached(t *testing.T) {
 	r := killReport(settings{})
 	r.expect([]*fault{{row: "n1", name: "rare"}, {row: "n1", name: "frequent"}})
@@ -249,7 +249,7 @@ func TestFaultsThatTheDecksHadNotReached(t *testing.T) {
 	}
 }
 
-// TestNotStruckIsNoFault: a kill whose point was not reached counts apart.
+// TestNotStruckIsNoFault: a kill whose fault point was not reached is counted separately.
 func TestNotStruckIsNoFault(t *testing.T) {
 	r := killReport(settings{})
 	h := &harness{journal: discard(t)}

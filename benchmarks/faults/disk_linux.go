@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// smallDiskBytes is the size of a disk to fill. It has space for the stores of all
-// tasks above the pause level.
+// smallDiskBytes is the size of a disk that a fault fills, in bytes. The stores of all tasks fit on it without
+// reaching the level at which tasks pause.
 const smallDiskBytes = 1 << 30
 
-// mountSmall mounts a small file system in memory, which needs root.
+// mountSmall mounts a small file system in memory at dir, which needs root.
 func mountSmall(dir string) error {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=700", smallDiskBytes)); err != nil {
 		return fmt.Errorf("mount a tmpfs at %s: %w", dir, err)
@@ -19,7 +19,7 @@ func mountSmall(dir string) error {
 	return nil
 }
 
-// unmount unmounts it, even if a process uses it.
+// unmount unmounts the file system at dir, even while a process uses it.
 func unmount(dir string) error {
 	if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount %s: %w", dir, err)
@@ -35,17 +35,17 @@ func allocate(f *os.File, bytes int64) error {
 	return nil
 }
 
-// The requests of ioctl_fsfreeze(2).
+// The request numbers of ioctl_fsfreeze(2).
 const (
 	requestFreeze = 0xC0045877
 	requestThaw   = 0xC0045878
 )
 
-// freezeDisk makes all writes to the file system of dir block until thawDisk. It first
-// writes what is in memory.
+// freezeDisk makes all writes to the file system of dir block until thawDisk. Before that, the kernel writes its
+// dirty pages to the disk.
 func freezeDisk(dir string) error { return diskRequest(dir, requestFreeze, "freeze") }
 
-// thawDisk lets the blocked writes go on.
+// thawDisk lets the blocked writes continue.
 func thawDisk(dir string) error { return diskRequest(dir, requestThaw, "thaw") }
 
 func diskRequest(dir string, request uintptr, verb string) (err error) {

@@ -17,16 +17,16 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// loopDiskBytes is the size of a loop disk. Its image is sparse: it uses what is
+// loopDiskBytes is the size of a loop disk, in bytes. The image is a sparse file, so it uses only the space that is
 // written.
 const loopDiskBytes = 32 << 30
 
-// A loopDisk is a file system in a file, mounted at a directory. Its writes can be
-// blocked, so that it behaves like a disk that responds late.
+// loopDisk is a file system in an image file, mounted at a directory. The harness can block its writes, so that it
+// behaves like a disk that responds late.
 type loopDisk struct{ image, dir string }
 
-// loopDisks reports why this machine cannot mount loop disks; nil if it can. It needs
-// root, loop devices and mkfs.ext4.
+// loopDisks returns why this machine cannot mount loop disks; nil if it can. Loop disks need root, loop devices and
+// mkfs.ext4.
 var loopDisks = sync.OnceValue(func() error {
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
 		return errors.New("only root mounts a file system, on Linux")
@@ -45,8 +45,8 @@ var loopDisks = sync.OnceValue(func() error {
 	return errors.Join(freezeDisk(disk.dir), thawDisk(disk.dir), disk.unmount(), os.RemoveAll(dir))
 })
 
-// moveToLoopDisk moves a directory, in which no process writes, to a new loop disk that
-// is mounted at its path.
+// moveToLoopDisk moves a directory to a new loop disk and mounts that disk at the directory's path. No process may
+// write in the directory.
 func moveToLoopDisk(dir string) (*loopDisk, error) {
 	disk := &loopDisk{dir + ".image", dir}
 	former := dir + ".former"
@@ -62,7 +62,7 @@ func moveToLoopDisk(dir string) (*loopDisk, error) {
 	return disk, nil
 }
 
-// moveBack moves the files to the disk on which the directory was before, and unmounts.
+// moveBack moves the files back to the disk that had them before, and unmounts the loop disk.
 func (d *loopDisk) moveBack() error {
 	former := d.dir + ".former"
 	if err := errors.Join(os.Mkdir(former, 0o700), copySparse(d.dir, former), d.unmount()); err != nil {
@@ -83,24 +83,24 @@ func (d *loopDisk) mount(size int64) error {
 	if err := tool("mkfs.ext4", "-q", "-F", d.image); err != nil {
 		return err
 	}
-	// discard frees the blocks of deleted files in the image.
+	// With discard, the image gives back the blocks of deleted files.
 	if err := tool("mount", "-o", "loop,discard", d.image, d.dir); err != nil {
 		return err
 	}
-	return os.Remove(filepath.Join(d.dir, "lost+found")) // Kafka takes it for a partition
+	return os.Remove(filepath.Join(d.dir, "lost+found")) // Kafka would take the directory for a partition
 }
 
 func (d *loopDisk) unmount() error { return tool("umount", d.dir) }
 
-// copySparse copies the files below a directory. Kafka preallocates indexes, which are
-// nearly empty.
+// copySparse copies the files below a directory and keeps holes: Kafka preallocates its index files, which are nearly
+// empty.
 func copySparse(from, to string) error {
 	return tool("cp", "-a", "--sparse=always", from+"/.", to)
 }
 
 // tool runs a program of the system.
 func tool(name string, args ...string) error {
-	// Not bound to a context: a run that is interrupted must unmount too.
+	// The command is not bound to a context, because an interrupted run must unmount too.
 	cmd := exec.Command(name, args...) //nolint:noctx // see above.
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("run %v: %w: %s", cmd.Args, err, bytes.TrimSpace(out))

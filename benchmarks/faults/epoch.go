@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// An epoch is an app from its first start to the check of its history.
+// epoch is the life of one app, from its first start to the check of its history.
 type epoch struct {
 	h       *harness
-	rng     *rand.Rand // of its schedule
+	rng     *rand.Rand // draws the epoch's schedule
 	name    string
 	app     *app
 	base    []*slot
@@ -25,8 +25,7 @@ type epoch struct {
 	began   time.Time
 }
 
-// openEpoch starts an app with its processes, observer and traffic. rng draws its
-// schedule.
+// openEpoch starts an app with its processes, observer and traffic. rng draws the schedule of the epoch.
 func (h *harness) openEpoch(ctx context.Context, rng *rand.Rand, number int) (*epoch, error) {
 	name := fmt.Sprintf("e%d", number)
 	names := []string{"a", "b", "c", "d", "e"}[:baseSlots+spareSlots]
@@ -37,7 +36,7 @@ func (h *harness) openEpoch(ctx context.Context, rng *rand.Rand, number int) (*e
 	e := &epoch{h: h, rng: rng, name: name, app: a, base: a.slots[:baseSlots], spare: a.slots[baseSlots:], began: time.Now()}
 	ctx, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
-	// Concurrently: they must agree on the creator of the topics.
+	// The processes start concurrently, so that they have to agree which of them creates the topics.
 	if err := e.startAll(ctx); err != nil {
 		return nil, errors.Join(err, e.killAll())
 	}
@@ -81,7 +80,7 @@ func (e *epoch) stopAll() error {
 
 func (e *epoch) killAll() error { return each(e.app.allSlots(), (*slot).kill) }
 
-// allSlots are the app's slots, that of the ingress included.
+// allSlots returns the app's slots, including the slot of the ingress.
 func (a *app) allSlots() []*slot {
 	if a.gate == nil {
 		return a.slots
@@ -100,7 +99,7 @@ func each(slots []*slot, do func(*slot) error) error {
 	return errors.Join(errs...)
 }
 
-// abandon ends all processes without a check.
+// abandon ends all processes of the epoch without checking the history.
 func (e *epoch) abandon() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.h.ctx), 5*time.Second)
 	defer cancel()

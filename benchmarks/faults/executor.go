@@ -15,22 +15,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// An executor processes the events of the routes in claim mode: it consumes their
-// output and produces outcomes, each batch in one transaction with its offsets. It is
-// faulty on purpose: it sends some outcomes late, twice, in reverse order or with the
-// token of an old attempt. Some are failures, and some it never sends.
+// executor processes the events of the routes in claim mode: it consumes the output of these routes and produces
+// outcomes. The outcomes of a batch and its offsets are in one transaction. The executor is faulty on purpose: it
+// sends some outcomes late, twice, in reverse order or with the token of an old attempt. Some outcomes are failures,
+// and some it never sends.
 type executor struct {
 	app  *app
 	rng  *rand.Rand
 	stop context.CancelFunc
 	done chan struct{}
 
-	later []laterOutcome // unordered
-	old   [][]byte       // tokens
+	later []laterOutcome // in no order
+	old   [][]byte       // tokens of earlier attempts
 	sent  int
 }
 
-// laterOutcome is an outcome that is due later.
+// laterOutcome is an outcome together with the time at which it is to be sent.
 type laterOutcome struct {
 	due    time.Time
 	record *kgo.Record
@@ -38,8 +38,8 @@ type laterOutcome struct {
 
 const (
 	oldTokensMax = 2_000
-	laterMax     = 6 * time.Second  // thrice the lease
-	tellMax      = 15 * time.Second // limit of the end of a transaction without a broker
+	laterMax     = 6 * time.Second  // three times the lease
+	tellMax      = 15 * time.Second // limits the end of a transaction while no broker responds
 )
 
 func startExecutor(a *app, rng *rand.Rand) *executor {
@@ -49,14 +49,14 @@ func startExecutor(a *app, rng *rand.Rand) *executor {
 	return x
 }
 
-// end stops the executor at once: events it has not reached get no outcome.
+// end stops the executor at once. The events that it has not reached get no outcome.
 func (x *executor) end() {
 	x.stop()
 	<-x.done
 }
 
-// run executes until ctx is done. Brokers stop sometimes: then run replaces the
-// failed session, and repeats its uncommitted work.
+// run executes until ctx is done. Brokers stop now and then: run then replaces the session that failed and repeats
+// the work that was not committed.
 func (x *executor) run(ctx context.Context) {
 	defer close(x.done)
 	for ctx.Err() == nil {
@@ -93,14 +93,14 @@ func (x *executor) session(ctx context.Context) error {
 			return err
 		case committed:
 			x.later = later
-		case len(batch) > 0: // the session has rewound
+		case len(batch) > 0: // the transaction failed, and the session reads the same events again
 			x.app.h.note("executor", map[string]any{"app": x.app.id, "aborted": len(batch)})
 		}
 	}
 	return nil
 }
 
-// send produces the outcomes in one transaction with the offsets in the output.
+// send produces the outcomes and commits the offsets of the consumed events in one transaction.
 func (x *executor) send(ctx context.Context, session *kgo.GroupTransactSession, batch []*kgo.Record) (committed bool, err error) {
 	if err := session.Begin(); err != nil {
 		return false, err
@@ -114,14 +114,14 @@ func (x *executor) send(ctx context.Context, session *kgo.GroupTransactSession, 
 	return session.End(ending, kgo.TransactionEndTry(failed.Err() == nil))
 }
 
-// plan decides the outcomes of new events, and which to send now; it adds the later
-// outcomes that are due. If the transaction fails, plan decides again.
+// plan decides the outcomes of new events and which of them to send now. It adds the outcomes of earlier events that
+// are due. If the transaction fails, plan decides again.
 func (x *executor) plan(fetches kgo.Fetches, now time.Time) (batch []*kgo.Record, later []laterOutcome) {
 	for _, l := range x.later {
 		if l.due.After(now) {
 			later = append(later, l)
 		} else {
-			twin := *l.record // the client modifies the records that it produces
+			twin := *l.record // a copy, because the client modifies the records that it produces
 			batch = append(batch, &twin)
 		}
 	}
@@ -135,15 +135,15 @@ func (x *executor) plan(fetches kgo.Fetches, now time.Time) (batch []*kgo.Record
 			x.old = x.old[oldTokensMax/4:]
 		}
 		switch n := x.rng.IntN(20); {
-		case n < 2: // never sent
+		case n < 2: // this outcome is never sent
 		case n < 4:
 			say(event, "failed")
 		case n == 4:
 			say(event, "rejected", "rejected")
-		case n < 7: // submitted, and completed later
+		case n < 7: // first submitted, and completed later
 			say(event, "submitted")
 			later = append(later, laterOutcome{x.after(now), x.outcome(tokenOf(event), "completed")})
-		case n == 7: // submitted only
+		case n == 7: // submitted only, never completed
 			say(event, "submitted")
 		case n == 8:
 			say(event, "completed", "submitted")
@@ -168,8 +168,8 @@ func (x *executor) after(now time.Time) time.Time {
 
 func pickOf(rng *rand.Rand, of ...string) string { return of[rng.IntN(len(of))] }
 
-// outcome makes an outcome with its own record key. Some have no value, some have
-// headers that the replay must repeat.
+// outcome makes an outcome with its own record key. Some outcomes have no value; some have headers, which a reply
+// from the stored result must repeat.
 func (x *executor) outcome(token []byte, kind string) *kgo.Record {
 	x.sent++
 	r := &kgo.Record{
@@ -200,16 +200,17 @@ type outcomePlace struct {
 	offset    int64
 }
 
-// routedOutcome reads the position of a routed outcome from its envelope.
+// routedOutcome returns the position in the outcomes topic that the envelope of a routed outcome has.
 func routedOutcome(r *kgo.Record) outcomePlace {
 	const flagOutcome, version = 32, 2
-	b, none := r.Key, outcomePlace{-1, r.Offset} // without an envelope: the oracle reports it
+	b, none := r.Key, outcomePlace{-1, r.Offset} // returned for a record without an envelope, which the oracle reports
 	field := func() uint64 {
 		v, n := binary.Uvarint(b)
 		b = b[max(n, 0):]
 		return v
 	}
-	// version | flags | length of the route's name and the name | topic | partition | timestamp 8 | offset
+	// The value begins with version, flags, length of the route's name, name, topic, partition, timestamp (8 bytes),
+	// offset.
 	if field() != version || field()&flagOutcome == 0 {
 		return none
 	}
@@ -224,8 +225,8 @@ func routedOutcome(r *kgo.Record) outcomePlace {
 	return outcomePlace{int32(partition), int64(field())}
 }
 
-// meet records that an outcome was read from the outcomes topic, or from the
-// repartition topic; a reader of both may read the latter first.
+// meet records that an outcome was read, either from the outcomes topic or from the repartition topic. The observer
+// reads several topics, so it may read the record of the repartition topic first.
 func (o *observer) meet(at outcomePlace, sent bool) {
 	if before, met := o.unmet[at]; met && before != sent {
 		delete(o.unmet, at)
@@ -234,7 +235,7 @@ func (o *observer) meet(at outcomePlace, sent bool) {
 	o.unmet[at] = sent
 }
 
-// unrouted returns an error if outcomes that were sent are not routed.
+// unrouted returns an error if there are outcomes that were sent but not routed.
 func (o *observer) unrouted() error {
 	n := 0
 	var one outcomePlace

@@ -11,11 +11,11 @@ import (
 	"text/tabwriter"
 )
 
-// allFaults is the matrix: every fault by row.
+// allFaults is the matrix: every fault, sorted by row.
 var allFaults = slices.Concat(processFaults, brokerFaults, networkFaults, stateFaults, groupFaults, miniFaults, machineFaults, logFaults, recreatedFaults, clockFaults, httpFaults)
 
-// selectFaults returns the faults that match the filter (rows or names; empty for
-// all), the size of the cluster, its release of Kafka, and the machine.
+// selectFaults returns the faults that match the filter (rows or names; an empty filter matches all) and that are
+// possible with the size of the cluster, its release of Kafka, and this machine.
 func selectFaults(all []*fault, filter []string, nodes int, kafka string) []*fault {
 	var chosen []*fault
 	for _, f := range all {

@@ -16,8 +16,8 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// brokerBackMax limits the time from the return of the last broker until events are
-// processed: members rejoin the group, and open transactions time out.
+// brokerBackMax limits the time from the return of the last broker until the app processes events. In this time
+// members rejoin the group, and open transactions time out.
 const brokerBackMax = 30 * time.Second
 
 // brokerFaults are rows b1 to b5: faults of Kafka.
@@ -34,10 +34,10 @@ var brokerFaults = []*fault{
 	{row: "b4", name: "min-isr-lost", weight: 2, nodes: 3, broker: true, apply: minISRLost},
 }
 
-// brokerDown stops a broker, which may be the only one, for some time.
+// brokerDown stops a broker for some time. It may be the only broker.
 func brokerDown(end func(*kafkatest.Node) error, low, high time.Duration) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
-		// In a short run a minute is too long.
+		// A minute would be too long in a short run.
 		d := max(k.h.cluster.downMin(), min(k.between(low, high), k.h.set.duration/20))
 		k.note("down for %v", d.Round(time.Millisecond))
 		brokers := k.h.cluster.kafka.Brokers()
@@ -48,7 +48,7 @@ func brokerDown(end func(*kafkatest.Node) error, low, high time.Duration) func(c
 	}
 }
 
-// brokerFreeze pauses one broker: its connections stay open.
+// brokerFreeze pauses one broker. The broker's connections stay open.
 func brokerFreeze(ctx context.Context, k *strike) error {
 	brokers := k.h.cluster.kafka.Brokers()
 	n := brokers[k.rng.IntN(len(brokers))]
@@ -60,8 +60,8 @@ func brokerFreeze(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// transactionVersion downgrades the cluster to the transactions before KIP-890 and
-// upgrades it again, under load.
+// transactionVersion downgrades the cluster's feature transaction.version to the time before KIP-890 and upgrades it
+// again, under load.
 func transactionVersion(ctx context.Context, k *strike) error {
 	if err := k.h.cluster.kafka.SetTransactionVersion(ctx, 1); err != nil {
 		return err
@@ -73,14 +73,14 @@ func transactionVersion(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// compactionConfigs make Kafka roll and clean the changelog as fast as possible, and
-// delete tombstones at once. The lag leaves the observer time to read.
+// compactionConfigs make Kafka roll and clean the segments of the changelog as fast as possible, and delete
+// tombstones at once. The lag gives the observer time to read records before they are compacted.
 var compactionConfigs = map[string]string{
 	"segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01", "min.compaction.lag.ms": "2000", "delete.retention.ms": "100",
 }
 
-// aggressiveCompaction cleans the changelog while one process is stopped. The process
-// restarts with a store whose position is in the cleaned part, or without a store.
+// aggressiveCompaction cleans the changelog while one process is stopped. The process then restarts either with a
+// store whose position is in the cleaned part, or without a store.
 func aggressiveCompaction(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	if err := s.kill(); err != nil {
@@ -105,13 +105,13 @@ func aggressiveCompaction(ctx context.Context, k *strike) error {
 	return errors.Join(err, cleanedErr, k.app.configureChangelog(ctx, compactionConfigs, true))
 }
 
-// configureChangelog sets settings of the app's changelog, or resets them.
+// configureChangelog sets settings of the app's changelog topic, or resets them if undo is set.
 func (a *app) configureChangelog(ctx context.Context, configs map[string]string, undo bool) error {
 	var alter []kadm.AlterConfig
 	for name, value := range configs {
 		c := kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: &value}
 		if undo {
-			// The app itself sets two of them.
+			// Two of the settings belong to the app, so undo restores the app's values.
 			switch name {
 			case "segment.ms":
 				*c.Value = "3600000"
@@ -135,8 +135,8 @@ func (a *app) configureChangelog(ctx context.Context, configs map[string]string,
 	return nil
 }
 
-// awaitCleaned waits until the cleaner has processed every partition of the changelog
-// again, according to its checkpoint file.
+// awaitCleaned waits until the log cleaner has processed every partition of the changelog again, according to its
+// checkpoint file.
 func (k *strike) awaitCleaned(ctx context.Context) error {
 	before, err := k.cleaned()
 	if err != nil {
@@ -163,8 +163,7 @@ func (k *strike) awaitCleaned(ctx context.Context) error {
 	return nil
 }
 
-// cleaned reads the offsets up to which the brokers' cleaners have cleaned, by "topic
-// partition".
+// cleaned returns the offsets up to which the brokers' log cleaners have cleaned. The keys are "topic partition".
 func (k *strike) cleaned() (map[string]string, error) {
 	files, err := filepath.Glob(filepath.Join(k.h.dir, "kafka", "*", "cleaner-offset-checkpoint"))
 	if err != nil {
@@ -189,7 +188,7 @@ func (k *strike) cleaned() (map[string]string, error) {
 	return at, nil
 }
 
-// leaderKill kills the leader of a partition of the app and restarts it.
+// leaderKill kills the leader of one of the app's partitions and restarts it.
 func leaderKill(ctx context.Context, k *strike) error {
 	topics := []string{k.app.repartition(), k.app.changelog(), k.app.topic("signals.unique"), "__consumer_offsets", "__transaction_state"}
 	n, topic, err := k.someLeader(ctx, topics)
@@ -228,8 +227,8 @@ func rollingBrokers(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// coordinatorMoves stops the broker that coordinates the app's group or one of its
-// transactions, so that another broker takes over.
+// coordinatorMoves stops the broker that coordinates the app's group or one of its transactions. Another broker must
+// take over.
 func coordinatorMoves(ctx context.Context, k *strike) error {
 	var moved []string
 	for range 2 {
@@ -252,8 +251,7 @@ func coordinatorMoves(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// minISRLost stops two of three brokers: writes with acks=all fail until one of them
-// returns.
+// minISRLost stops two of three brokers: writes with acks=all fail until one of the two returns.
 func minISRLost(ctx context.Context, k *strike) error {
 	brokers := k.h.cluster.kafka.Brokers()
 	k.rng.Shuffle(len(brokers), func(i, j int) { brokers[i], brokers[j] = brokers[j], brokers[i] })

@@ -17,13 +17,13 @@ import (
 	"oncebus/processor/kafkatest/proxy"
 )
 
-// clockFaults are rows c1 and c2: a wall clock steps, by an hour or a day, forth and back.
+// clockFaults are rows c1 and c2: a wall clock steps by an hour or a day, forth and back.
 //
-// c1 is the clock of a process. No verdict depends on it, so the app's verdicts stay those
-// of the oracle, and events flow on.
+// In row c1 the clock of a process steps. No verdict depends on this clock, so the app's verdicts must stay equal to
+// the oracle's, and events must flow on.
 //
-// c2 is the clock of a broker, which judges leases and events of the future. Each has a
-// broker of its own, because Kafka dates the records of all apps.
+// In row c2 the clock of a broker steps, which decides about leases and about events of the future. Each fault of
+// this row has its own broker, because a broker dates the records of all apps.
 var clockFaults = []*fault{
 	{row: "c1", name: "wall-clock-hour", slots: 1, apply: wallClockSteps(time.Hour)},
 	{row: "c1", name: "wall-clock-day", slots: 1, apply: wallClockSteps(24 * time.Hour)},
@@ -33,17 +33,16 @@ var clockFaults = []*fault{
 }
 
 const (
-	// clockSlack is how far two readings of a clock may differ here.
+	// clockSlack is how far two readings of one clock may differ in these tests.
 	clockSlack = 30 * time.Second
-	// followMax is how long an app may take to follow a step of the broker's clock: an
-	// observation is fresh for 10 s, then a new record of the broker contradicts it.
+	// followMax is how long an app may take to follow a step of the broker's clock: an observation of the clock
+	// counts as fresh for 10 s; after that, a new record of the broker contradicts it.
 	followMax = 30 * time.Second
-	// metricOffset is broker time minus the wall clock, metricSteps counts the steps of
-	// broker time.
+	// metricOffset is broker time minus the wall clock; metricSteps counts the steps of broker time.
 	metricOffset, metricSteps = "oncebus_broker_clock_offset_seconds", "oncebus_broker_clock_steps_total"
 )
 
-// wallClockSteps steps the wall clock of a process forth, back, and to the right time.
+// wallClockSteps steps the wall clock of a process forth, then back, and then to the right time.
 func wallClockSteps(by time.Duration) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) (err error) {
 		s := k.slots[0]
@@ -65,8 +64,8 @@ func wallClockSteps(by time.Duration) func(context.Context, *strike) error {
 	}
 }
 
-// stepAndRecover steps the wall clock of a process, and waits until it shows and events
-// made later are processed.
+// stepAndRecover steps the wall clock of a process. It waits until the metrics show the step and events that are made
+// later are processed.
 func (k *strike) stepAndRecover(ctx context.Context, s *slot, step time.Duration) error {
 	if err := s.stepWall(step); err != nil {
 		return err
@@ -78,7 +77,7 @@ func (k *strike) stepAndRecover(ctx context.Context, s *slot, step time.Duration
 	return k.recovers(ctx, stepped, restartMax)
 }
 
-// wallClockRestart kills a process, and starts it with a wall clock that is a day wrong.
+// wallClockRestart kills a process and starts it again with a wall clock that is wrong by a day.
 func wallClockRestart(ctx context.Context, k *strike) (err error) {
 	s := k.slots[0]
 	step := 24 * time.Hour
@@ -111,7 +110,7 @@ func metricsOf(ctx context.Context, s *slot, names ...string) ([]float64, error)
 	return values, nil
 }
 
-// awaitOffset waits until a process says that broker time is so far from its wall clock.
+// awaitOffset waits until a process reports that broker time differs from its wall clock by the wanted offset.
 func awaitOffset(ctx context.Context, s *slot, want, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -132,7 +131,7 @@ func awaitOffset(ctx context.Context, s *slot, want, limit time.Duration) error 
 
 var clockCount atomic.Int64
 
-// brokerClockSteps runs a ledger on a broker of its own, whose clock steps.
+// brokerClockSteps runs a ledger on its own broker, whose clock steps.
 func brokerClockSteps(by time.Duration) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) (err error) {
 		h, end, err := k.h.ownBroker(ctx)
@@ -156,7 +155,7 @@ func brokerClockSteps(by time.Duration) func(context.Context, *strike) error {
 	}
 }
 
-// ownBroker starts a broker with a clock of its own, and returns a harness for it.
+// ownBroker starts a broker whose clock can step, and returns a harness for it.
 func (h *harness) ownBroker(ctx context.Context) (own *harness, end func() error, err error) {
 	name := fmt.Sprintf("clock-%d", clockCount.Add(1))
 	own = &harness{ctx: h.ctx, set: h.set, dir: filepath.Join(h.dir, name), binary: h.binary, rng: rand.New(rand.NewPCG(h.set.seed, 5)), began: h.began, journal: h.journal}
@@ -186,8 +185,8 @@ func (h *harness) ownBroker(ctx context.Context) (own *harness, end func() error
 	}, nil
 }
 
-// brokerClockSteps steps the broker's clock forth and back. Leases go on, an event is from
-// the future by the broker's clock only, and nothing is emitted twice or lost.
+// brokerClockSteps steps the broker's clock forth and back. Leases must go on, an event is from the future only by
+// the broker's clock, and nothing may be emitted twice or lost.
 func (l *ledger) brokerClockSteps(ctx context.Context, by time.Duration) error {
 	const ops = 40
 	do := func(f func(context.Context, int, int) error, a, b int) step {
@@ -195,27 +194,27 @@ func (l *ledger) brokerClockSteps(ctx context.Context, by time.Duration) error {
 	}
 	to := func(d time.Duration) step { return func(ctx context.Context) error { return l.stepBroker(ctx, d) } }
 	again := inOrderStep(do(l.sendOps, 0, ops), l.goOn)
-	// The events are long before the broker's time: that is not late, which goes by their
-	// own times.
+	// The event times are now long before broker time. That does not make events late: lateness depends only on the
+	// event times.
 	if err := inOrder(ctx, do(l.sendOps, 0, ops), do(l.awaitOps, ops, 0), to(by), again, do(l.awaitOps, ops, ops)); err != nil {
 		return err
 	}
-	// Then they are after the broker's time by more than the skew.
+	// Then the event times are after broker time by more than the skew, so the events are from the future.
 	if err := inOrder(ctx, to(0), again, do(l.awaitOps, ops, 2*ops), to(-by), l.sendFuture, l.account); err != nil {
 		return err
 	}
-	// Now they are not, and nothing holds their keys.
+	// Now the events are not from the future any more, and no earlier verdict may hold their keys.
 	return inOrder(ctx, to(0), l.presentAgain, do(l.sendOps, 0, ops), l.goOn, do(l.awaitOps, ops, 3*ops))
 }
 
-// inOrderStep makes one step of several.
+// inOrderStep combines several steps into one step.
 func inOrderStep(steps ...step) step {
 	return func(ctx context.Context) error { return inOrder(ctx, steps...) }
 }
 
-// stepBroker steps the broker's clock. Then it sends events until the process follows. Where
-// a task goes by the time of its records, that is at once. Else an event is judged by the
-// former time at first, so these events may be emitted or dead letters.
+// stepBroker steps the broker's clock, and then sends events until the process follows. A task that takes the time
+// from its records follows at once. Another task first judges some events by the former time, so these events may be
+// emitted or become dead letters.
 func (l *ledger) stepBroker(ctx context.Context, to time.Duration) error {
 	if err := l.h.cluster.kafka.StepClock(to); err != nil {
 		return err
@@ -251,8 +250,8 @@ func (l *ledger) sendFuture(ctx context.Context) error {
 	return err
 }
 
-// presentAgain makes the events from the future ordinary ones: sent again, each is emitted
-// once.
+// presentAgain changes the expectation for the events that were from the future: they are ordinary events now, and
+// when they are sent again, each must be emitted once.
 func (l *ledger) presentAgain(context.Context) error {
 	for _, e := range l.events {
 		if e.fate == deadLetter {

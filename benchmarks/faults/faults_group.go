@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// groupFaults are row g2: the dedup group's offsets are reset. (The route group's are
-// in miniFaults, because it has no checkpoint to compare them with.)
+// groupFaults are row g2: the offsets of the dedup group are reset. The offsets of the route group are reset in
+// miniFaults, because the routing stage has no checkpoint to compare them with.
 var groupFaults = []*fault{
 	{row: "g2", name: "offsets-backward", all: true, spare: true, broker: true, apply: resetOffsets(func(k *strike, at int64) int64 {
 		return max(0, at-1-k.rng.Int64N(1000))
@@ -25,9 +25,9 @@ var groupFaults = []*fault{
 	{row: "g2", name: "offsets-deleted", all: true, spare: true, broker: true, apply: resetOffsets(nil)},
 }
 
-// resetOffsets stops all processes, moves the dedup group's offsets (deletes
-// them if move is nil), and starts the processes again. They continue from their
-// checkpoints: no event is lost, and tasks skip what they read again.
+// resetOffsets stops all processes, moves the dedup group's offsets (or deletes them if move is nil), and starts the
+// processes again. The tasks continue from their checkpoints: no event is lost, and a task skips the records that it
+// reads again.
 func resetOffsets(move func(k *strike, at int64) int64) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		if err := k.stopAll(); err != nil {
@@ -69,8 +69,7 @@ func resetOffsets(move func(k *strike, at int64) int64) func(context.Context, *s
 	}
 }
 
-// awaitEmpty waits until a group has no member. Static members remain for their
-// session timeout.
+// awaitEmpty waits until a group has no member. Static members stay in the group until their session timeout.
 func (h *harness) awaitEmpty(ctx context.Context, group string) error {
 	return kafkatest.Await(ctx, "group "+group+" is empty", func(ctx context.Context) error {
 		described, err := h.admin.DescribeGroups(ctx, group)

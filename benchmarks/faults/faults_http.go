@@ -16,8 +16,8 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// httpFaults are row h1, faults of the ingress, and changes of the routes under traffic,
-// which are part of row p6.
+// httpFaults are row h1, the faults of the ingress. They also include changes of the routes under traffic, which
+// belong to row p6.
 var httpFaults = []*fault{
 	{row: "h1", name: "ingress-kill", weight: 2, gate: true, apply: killIngress},
 	{row: "h1", name: "ingress-freeze", gate: true, apply: freezeIngress},
@@ -25,11 +25,11 @@ var httpFaults = []*fault{
 	{row: "p6", name: "rolling-routes", all: true, spare: true, apply: rollingRoutes},
 }
 
-// answersMax limits the time until a request gets a verdict again.
+// answersMax limits the time until requests get verdicts again.
 const answersMax = 15 * time.Second
 
-// killIngress kills the ingress while requests are in flight, between the commit and the
-// response too, and restarts it.
+// killIngress kills the ingress while requests are in flight, including requests whose event is committed and whose
+// response is not sent. Then it restarts the ingress.
 func killIngress(ctx context.Context, k *strike) error {
 	if err := k.app.gate.kill(); err != nil {
 		return err
@@ -46,30 +46,30 @@ func freezeIngress(ctx context.Context, k *strike) error {
 	return errors.Join(k.app.gate.freeze(ctx, d), k.answers(ctx))
 }
 
-// restartIngress stops the ingress by SIGTERM: requests in flight get their responses.
+// restartIngress stops the ingress by SIGTERM. The requests in flight must get their responses.
 func restartIngress(ctx context.Context, k *strike) error {
 	return errors.Join(k.app.gate.stop(), k.app.gate.start(ctx), k.answers(ctx))
 }
 
-// answers waits until a request that was sent from now on has a verdict.
+// answers waits until a request that was sent after the call has a verdict.
 func (k *strike) answers(ctx context.Context) error {
 	before := k.traffic.senders.answered()
 	ctx, cancel := context.WithTimeout(ctx, k.h.patience(answersMax))
 	defer cancel()
 	err := kafkatest.Await(ctx, "the ingress responds with verdicts again", func(context.Context) error {
-		// The requests that were in flight count too, one for each sender.
+		// Up to one request for each sender was already in flight, so that many verdicts do not count.
 		if n := k.traffic.senders.answered(); n <= before+senderCount {
 			return fmt.Errorf("%d verdicts since", n-before)
 		}
 		return nil
 	})
 	if err != nil && k.crowded.Load() {
-		return nil // the next quiet time shows that requests get verdicts
+		return nil // crowded: the next quiet time checks that requests get verdicts
 	}
 	return err
 }
 
-// answered is the number of requests with a verdict.
+// answered returns the number of requests that have a verdict.
 func (s *senders) answered() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,11 +81,11 @@ func (s *senders) answered() (n int) {
 	return n
 }
 
-// extraRecords is how many records of the added route are sent.
+// extraRecords is how many records of the added route the harness sends.
 const extraRecords = 200
 
-// rollingRoutes adds a route to one process after the other, while records of it come, and
-// removes it again in the same way.
+// rollingRoutes adds a route to one process after the other while records of this route arrive. Then it removes the
+// route in the same way.
 func rollingRoutes(ctx context.Context, k *strike) error {
 	file, err := k.app.routesWithExtra()
 	if err != nil {
@@ -93,7 +93,8 @@ func rollingRoutes(ctx context.Context, k *strike) error {
 	}
 	roll := func(settings ...string) error {
 		for n, s := range k.slots {
-			// Not awaitReady: a process without the route waits at records of it.
+			// awaitReady cannot be used here, because a process without the route waits when it meets a record of the
+			// route.
 			if err := errors.Join(s.stop(), s.start(ctx, settings...)); err != nil {
 				return err
 			}
@@ -114,8 +115,8 @@ func rollingRoutes(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// extraDone waits until every record of the added route is judged: without the route, a
-// task would wait at it.
+// extraDone waits until every record of the added route is judged. Once the route is gone, a task would wait for ever
+// at such a record.
 func (k *strike) extraDone(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, k.h.patience(quietMax))
 	defer cancel()
@@ -138,7 +139,7 @@ func (k *strike) extraDone(ctx context.Context) error {
 	return err
 }
 
-// extraRoute is added and removed by rollingRoutes. The oracle knows it from the start.
+// extraRoute is the route that rollingRoutes adds and removes. The oracle knows it from the start.
 var extraRoute = func() route {
 	r := routes[len(routes)-1] // orders
 	r.name, r.topic = "extra", "extra.raw"
@@ -155,7 +156,7 @@ func (a *app) routesWithExtra() (string, error) {
 	return file, os.WriteFile(file, append(text, strings.ReplaceAll(extraRoute.text(), "APP", a.id)...), 0o600)
 }
 
-// produceExtra sends records of the added route, each event twice.
+// produceExtra sends the records of the added route; each event is sent twice.
 func (t *traffic) produceExtra(ctx context.Context) error {
 	for n := range extraRecords {
 		id := fmt.Sprintf("extra-%d-%d", time.Now().UnixNano(), n/2)

@@ -18,10 +18,10 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// logFaults are rows l1 to l3: an app is stopped for longer than Kafka keeps its topics, a
-// log is cut, a topic is recreated. Each uses a ledger, while the epoch's app runs. Where
-// the facts decide, the app must go on exactly. Where they do not, it must name the command
-// that decides, and account for every event after it.
+// logFaults are rows l1 to l3: an app is stopped for longer than Kafka keeps its topics, a log is cut, or a topic is
+// recreated. Each fault uses its own ledger while the app of the epoch runs. Where the facts decide, the app must
+// continue exactly. Where they do not, the app must name the command by which an operator decides, and account for
+// every event after that decision.
 var logFaults = []*fault{
 	{row: "l1", name: "retention-clean-stop", broker: true, apply: ledgered(retentionCleanStop)},
 	{row: "l1", name: "retention-kill", broker: true, apply: ledgered(retentionKill)},
@@ -34,13 +34,13 @@ var logFaults = []*fault{
 	{row: "l2", name: "repartition-deleted-unread", broker: true, apply: ledgered(repartitionDeletedUnread)},
 }
 
-// strictly decides nothing: no partition may wait.
+// strictly lists no decisions: no partition may wait for one.
 var strictly = map[decisions.Problem][]decisions.Way{}
 
-// inputLost goes on without the deleted records: of a task, or of a routed partition.
+// inputLost lists the decision to continue without the deleted records, for a task or for a routed partition.
 var inputLost = map[decisions.Problem][]decisions.Way{decisions.InputDeleted: {decisions.InputLost, decisions.FromStart}}
 
-// ledgered returns the application of a fault to a new ledger.
+// ledgered returns a fault that applies harm to a new ledger.
 func ledgered(harm func(context.Context, *strike, *ledger) error) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) (err error) {
 		l, err := k.h.openLedger(ctx)
@@ -57,15 +57,15 @@ func ledgered(harm func(context.Context, *strike, *ledger) error) func(context.C
 	}
 }
 
-// retentionCleanStop: while the app is stopped, its changelogs, its inputs and its offsets
-// expire. The local state is whole, so the app goes on exactly. It also writes its rows
-// again, so the next life does not need local state.
+// retentionCleanStop: while the app is stopped, its changelogs, its inputs and its offsets expire. The local state is
+// complete, so the app continues exactly. It also writes its rows to the changelog again, so that the next life of
+// the app does not depend on the local state.
 func retentionCleanStop(ctx context.Context, _ *strike, l *ledger) error {
 	return inOrder(ctx, l.stop, l.expireAll, l.loseOffsets, l.goOnExactly, l.nextLife)
 }
 
-// retentionKill: the same after a kill. The routing stage cannot know what it has routed
-// since its last mark, so it waits for a decision.
+// retentionKill: the same as retentionCleanStop after a kill. The routing stage cannot know what it has routed since
+// its last mark, so it waits for a decision.
 func retentionKill(ctx context.Context, _ *strike, l *ledger) error {
 	fromMark := map[decisions.Problem][]decisions.Way{decisions.OffsetsLost: {decisions.FromMark}}
 	start := func(ctx context.Context) error { return l.deciding(ctx, fromMark, l.startReady) }
@@ -75,12 +75,12 @@ func retentionKill(ctx context.Context, _ *strike, l *ledger) error {
 	return inOrder(ctx, l.expectDecided(decisions.OffsetsLost), l.nextLife)
 }
 
-// goOnExactly starts the app, which goes on without a decision.
+// goOnExactly starts the app, which must continue without a decision.
 func (l *ledger) goOnExactly(ctx context.Context) error {
 	return l.deciding(ctx, strictly, func(ctx context.Context) error { return inOrder(ctx, l.startReady, l.goOn) })
 }
 
-// nextLife starts the app without its local state: the changelog must be whole again.
+// nextLife starts the app without its local state: the changelog must be complete again.
 func (l *ledger) nextLife(ctx context.Context) error {
 	if err := inOrder(ctx, l.awaitSwept, l.stop, l.loseState, l.goOnExactly); err != nil {
 		return fmt.Errorf("the next life without local state: %w", err)
@@ -88,11 +88,11 @@ func (l *ledger) nextLife(ctx context.Context) error {
 	return nil
 }
 
-// retentionStateLost: the local state is lost too, and events expire unread. What was
-// emitted is unknown, so every task waits for a decision. After it no event is emitted
-// twice, and none vanishes that is not among the deleted ones.
+// retentionStateLost: the local state is lost as well, and events expire before they are read. What was emitted is
+// unknown, so every task waits for a decision. After the decision no event is emitted twice, and the only events that
+// vanish are the deleted ones.
 func retentionStateLost(ctx context.Context, _ *strike, l *ledger) error {
-	// The last events are read, those before them are not.
+	// The last events were read; the events before them were not.
 	if err := inOrder(ctx, l.stop, l.loseState, l.send, l.expireAll); err != nil {
 		return err
 	}
@@ -107,8 +107,8 @@ func retentionStateLost(ctx context.Context, _ *strike, l *ledger) error {
 	return inOrder(ctx, start, l.expectDecided(decisions.StateLost, decisions.InputDeleted))
 }
 
-// changelogCutBelow: an operator deletes rows of the changelogs that the local state has.
-// It is complete, so the app goes on exactly.
+// changelogCutBelow: an operator deletes rows of the changelogs that are in the local state. The local state is
+// complete, so the app continues exactly.
 func changelogCutBelow(ctx context.Context, k *strike, l *ledger) error {
 	if err := l.stop(ctx); err != nil {
 		return err
@@ -121,9 +121,9 @@ func changelogCutBelow(ctx context.Context, k *strike, l *ledger) error {
 	return inOrder(ctx, l.goOnExactly, l.nextLife)
 }
 
-// changelogCutAbove: the local state is a copy from before the last events, and the rows
-// that it lacks are deleted from the changelogs. Every task waits for a decision, and goes
-// on with what the operator believes.
+// changelogCutAbove: the local state is a copy from before the last events, and the rows that the copy lacks are
+// deleted from the changelogs. Every task waits for a decision, and continues with what the operator declares to be
+// true.
 func changelogCutAbove(ctx context.Context, k *strike, l *ledger) error {
 	older := l.s.stateDir() + "-older"
 	if err := errors.Join(l.stop(ctx), copyDir(l.s.stateDir(), older)); err != nil {
@@ -161,8 +161,8 @@ func changelogCutAbove(ctx context.Context, k *strike, l *ledger) error {
 	return l.expectDecided(decisions.ChangelogCut)(ctx)
 }
 
-// inputDeletedRead: records that were processed are deleted, of every topic that is read,
-// while the app runs. Nothing may come of it.
+// inputDeletedRead: while the app runs, records that it has processed are deleted from every topic that it reads.
+// This must have no effect.
 func inputDeletedRead(ctx context.Context, _ *strike, l *ledger) error {
 	for _, topic := range append(l.inputs(), l.repartition()) {
 		if err := l.cut(ctx, topic, toTheEnd); err != nil {
@@ -173,8 +173,8 @@ func inputDeletedRead(ctx context.Context, _ *strike, l *ledger) error {
 	return inOrder(ctx, running, l.kill, l.goOnExactly)
 }
 
-// inputDeletedUnread: records are deleted while the app is stopped, some of them read, some
-// not. The refusal says which ones. All others are processed.
+// inputDeletedUnread: while the app is stopped, records are deleted, some of which it has read and some not. The
+// app's refusal must say which records are lost. All other records are processed.
 func inputDeletedUnread(ctx context.Context, k *strike, l *ledger) error {
 	if err := l.stop(ctx); err != nil {
 		return err
@@ -182,8 +182,8 @@ func inputDeletedUnread(ctx context.Context, k *strike, l *ledger) error {
 	return l.deletedUnread(ctx, k, l.startReady)
 }
 
-// inputDeletedWhileRead: the same while the process runs. It is paused meanwhile, so it has
-// not read the last of the records.
+// inputDeletedWhileRead: the same as inputDeletedUnread in a running process. The process is paused during the
+// deletion, so it has not read the last of the deleted records.
 func inputDeletedWhileRead(ctx context.Context, k *strike, l *ledger) error {
 	if err := l.s.signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -218,9 +218,8 @@ func (l *ledger) deletedUnread(ctx context.Context, k *strike, resume func(conte
 	return inOrder(ctx, start, l.expectDecided(decisions.InputDeleted))
 }
 
-// repartitionDeletedUnread: the tasks of the routed topic wait for a decision on their
-// state. Meanwhile routed records are deleted. Each task waits for a second decision, which
-// names them.
+// repartitionDeletedUnread: the tasks of the routed topic wait for a decision on their state. While they wait, routed
+// records are deleted. Each task must then wait for a second decision, which names these records.
 func repartitionDeletedUnread(ctx context.Context, _ *strike, l *ledger) error {
 	if err := inOrder(ctx, l.stop, l.loseState); err != nil {
 		return err
@@ -253,8 +252,8 @@ func repartitionDeletedUnread(ctx context.Context, _ *strike, l *ledger) error {
 	return inOrder(ctx, decide, l.expectDecided(decisions.StateLost, decisions.InputDeleted))
 }
 
-// awaitRouted waits until the routed ones of events that were sent twice are in the
-// repartition topic. Their places are there from now on.
+// awaitRouted waits until the routed events are in the repartition topic; each event was sent twice. From then on
+// their places are positions in the repartition topic.
 func (l *ledger) awaitRouted(ctx context.Context, events []*entry) error {
 	ctx, cancel := context.WithTimeout(ctx, l.h.patience(miniMax))
 	defer cancel()
@@ -291,7 +290,7 @@ func (l *ledger) starts(ctx context.Context, topic string) (map[int32]int64, err
 	return offsetsBy(ctx, l.h.admin.ListStartOffsets, topic)
 }
 
-// offsetsBy returns the offset of each partition of a topic that list lists.
+// offsetsBy returns the offset of each partition of a topic, as the function list returns them.
 func offsetsBy(ctx context.Context, list func(context.Context, ...string) (kadm.ListedOffsets, error), topic string) (map[int32]int64, error) {
 	listed, err := list(ctx, topic)
 	if err == nil {
@@ -306,7 +305,7 @@ func offsetsBy(ctx context.Context, list func(context.Context, ...string) (kadm.
 
 func toTheEnd(_ int32, _, end int64) int64 { return end }
 
-// cut deletes the records of each partition of a topic below the offset that to returns.
+// cut deletes records of each partition of a topic: all records below the offset that to returns.
 func (l *ledger) cut(ctx context.Context, topic string, to func(partition int32, start, end int64) int64) error {
 	starts, err := l.starts(ctx, topic)
 	if err != nil {
@@ -332,8 +331,8 @@ func (l *ledger) cut(ctx context.Context, topic string, to func(partition int32,
 	return nil
 }
 
-// cutToCheckpoints deletes everything before the last checkpoint of each partition of a
-// changelog whose last checkpoint is above positions.
+// cutToCheckpoints deletes everything before the last checkpoint in each partition of a changelog. The last
+// checkpoint must be above the given positions.
 func (l *ledger) cutToCheckpoints(ctx context.Context, changelog string, positions map[int32]int64) error {
 	records, err := l.h.readCommitted(ctx, changelog)
 	if err != nil {
@@ -353,8 +352,8 @@ func (l *ledger) cutToCheckpoints(ctx context.Context, changelog string, positio
 	})
 }
 
-// expire lets Kafka's retention delete all records of topics, and restores their settings:
-// a start refuses a changelog that expires.
+// expire lets Kafka's retention delete all records of the topics, and then restores the settings of the topics: the
+// app refuses to start with a changelog that expires.
 func (l *ledger) expire(ctx context.Context, topics ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, l.h.patience(miniMax)) // Kafka 3.6 begins 30 s after its start
 	defer cancel()
@@ -409,8 +408,8 @@ func (l *ledger) loseOffsets(ctx context.Context) error {
 	return nil
 }
 
-// expireAll lets the changelogs and the inputs expire. What oncebus reads of the repartition
-// topic it deletes itself.
+// expireAll lets the changelogs and the inputs expire. It does not touch the repartition topic, whose records oncebus
+// deletes itself once it has read them.
 func (l *ledger) expireAll(ctx context.Context) error {
 	return l.expire(ctx, slices.Concat(l.changelogs(), l.inputs())...)
 }

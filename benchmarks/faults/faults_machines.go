@@ -16,7 +16,7 @@ import (
 	"oncebus/processor/kafkatest/proxy"
 )
 
-// machineFaults are brokers and disks that stop responding but stay: rows b2 and s5.
+// machineFaults are rows b2 and s5: brokers and disks that stop responding but do not end.
 var machineFaults = []*fault{
 	{row: "b2", name: "freeze-in-commit", weight: 2, broker: true, apply: freezeInCommit},
 	{row: "b2", name: "freeze-controller", nodes: 3, broker: true, apply: freezeController},
@@ -27,12 +27,12 @@ var machineFaults = []*fault{
 	{row: "s5", name: "slow-broker-disk", broker: true, apply: slowBrokerDisk},
 }
 
-// requestTimeout is how long the client waits for a response of a broker that has
-// stopped: franz-go's default.
+// requestTimeout is how long the client waits for the response of a broker that has stopped. It is franz-go's
+// default.
 const requestTimeout = 10 * time.Second
 
-// freezeTime returns how long to pause a broker: past the timeouts of session,
-// transaction and requests if other brokers take over.
+// freezeTime returns how long to pause a broker. If other brokers can take over, it is longer than the timeouts of
+// sessions, transactions and requests.
 func (k *strike) freezeTime() time.Duration {
 	c := k.h.cluster
 	if c.alone() {
@@ -49,14 +49,14 @@ func (k *strike) freezeNode(ctx context.Context, n *kafkatest.Node, d time.Durat
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// freezeController pauses the controller: no broker gets a new leader meanwhile.
+// freezeController pauses the controller. While it is paused, no partition gets a new leader.
 func freezeController(ctx context.Context, k *strike) error {
 	d := k.between(time.Second, k.h.cluster.pauseMax())
 	k.note("%v", d.Round(time.Millisecond))
 	return k.freezeNode(ctx, k.h.cluster.kafka.Controller(), d)
 }
 
-// freezeLeader pauses the leader of a partition of the app.
+// freezeLeader pauses the leader of one of the app's partitions.
 func freezeLeader(ctx context.Context, k *strike) error {
 	topics := append([]string{k.app.repartition(), k.app.changelog()}, k.app.outputs()...)
 	n, topic, err := k.someLeader(ctx, topics)
@@ -68,7 +68,7 @@ func freezeLeader(ctx context.Context, k *strike) error {
 	return k.freezeNode(ctx, n, d)
 }
 
-// freezeCoordinator pauses a coordinator of the app.
+// freezeCoordinator pauses a broker that coordinates the app's group or one of its transactions.
 func freezeCoordinator(find func(context.Context, *strike) (*kafkatest.Node, string, error)) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		n, of, err := find(ctx, k)
@@ -89,12 +89,12 @@ func transactionCoordinator(ctx context.Context, k *strike) (*kafkatest.Node, st
 	return k.coordinator(k.h.admin.FindTxnCoordinators(ctx, k.transactionalID()))
 }
 
-// transactionalID is that of a worker of the dedup stage.
+// transactionalID returns the transactional id of a worker in the dedup stage.
 func (k *strike) transactionalID() string {
 	return fmt.Sprintf("%s-dedup-%d/%s", k.app.id, k.rng.IntN(2), k.base[k.rng.IntN(len(k.base))].name)
 }
 
-// coordinator returns the broker of a response, and for whom it coordinates.
+// coordinator returns the broker that a response names, and the name of what it coordinates.
 func (k *strike) coordinator(found kadm.FindCoordinatorResponses) (*kafkatest.Node, string, error) {
 	for _, c := range found {
 		n := k.h.cluster.node(c.NodeID)
@@ -106,8 +106,8 @@ func (k *strike) coordinator(found kadm.FindCoordinatorResponses) (*kafkatest.No
 	return nil, "", fmt.Errorf("%w: no response names a coordinator", errNotStruck)
 }
 
-// freezeInCommit pauses the coordinator of a transaction while the transaction ends. The
-// request arrives just before the pause, or waits in the socket and is late after it.
+// freezeInCommit pauses the coordinator of a transaction while the transaction ends. The EndTxn request arrives just
+// before the pause, or it waits in the socket and is handled late, after the pause.
 func freezeInCommit(ctx context.Context, k *strike) error {
 	n, id, err := transactionCoordinator(ctx, k)
 	if err != nil {
@@ -136,16 +136,15 @@ func freezeInCommit(ctx context.Context, k *strike) error {
 }
 
 const (
-	// slowFor is how long a disk is slow, at least.
+	// slowFor is the shortest time for which a disk is slow.
 	slowFor = 8 * time.Second
-	// slowMax limits how long a disk stays slow until the app has processed events
-	// that were made after it became slow.
+	// slowMax limits how long a disk stays slow. The disk is slow until the app has processed events that were made
+	// after it became slow.
 	slowMax = takeOverMax + slowFor
 )
 
-// slow runs stall again and again while the app has to go on: it must process events
-// made after the start, although most writes wait. Then one stall lasts past the timeout
-// of a transaction.
+// slow applies stall again and again while the app has to continue: the app must process events that are made after
+// the start, although most writes wait. Then slow applies one stall that lasts longer than the transaction timeout.
 func (k *strike) slow(ctx context.Context, stall func(context.Context, time.Duration) error, longest time.Duration) error {
 	began := time.Now()
 	slow, end := context.WithCancel(ctx)
@@ -178,14 +177,14 @@ func (k *strike) slow(ctx context.Context, stall func(context.Context, time.Dura
 	return stall(ctx, longest)
 }
 
-// stallTime is longer than a transaction may take.
+// stallTime returns a time longer than a transaction may take.
 func (k *strike) stallTime() time.Duration {
 	return k.between(transactionTimeout+time.Second, transactionTimeout+4*time.Second)
 }
 
-// blockTime is how long a broker's disk blocks: longer than a transaction may take. A
-// single broker must keep its session (KAFKA-20734, see startCluster): with 6 s, a disk that
-// blocked for 8 s took its partitions.
+// blockTime returns how long a broker's disk blocks: longer than a transaction may take. A single broker must keep
+// its session meanwhile (KAFKA-20734, see startCluster): with a session timeout of 6 s, a disk that blocked for 8 s
+// cost the broker its partitions.
 func (k *strike) blockTime() time.Duration {
 	if k.h.cluster.alone() {
 		return k.between(transactionTimeout+200*time.Millisecond, aloneSession-2*time.Second)
@@ -193,8 +192,8 @@ func (k *strike) blockTime() time.Duration {
 	return k.stallTime()
 }
 
-// slowStateDisk gives one process a disk for its state on which writes block most of the
-// time. The process must neither end nor lose its tasks for good.
+// slowStateDisk moves the state of one process to a disk on which writes block most of the time. The process must not
+// end, and must not lose its tasks for good.
 func slowStateDisk(ctx context.Context, k *strike) (err error) {
 	s := k.slots[0]
 	if err := s.kill(); err != nil {
@@ -223,9 +222,9 @@ func slowStateDisk(ctx context.Context, k *strike) (err error) {
 	return proc.Ended()
 }
 
-// slowBrokerDisk makes the disk of a broker slow: its process runs and keeps its session,
-// while produce requests, offset commits and the ends of transactions wait. Without loop
-// disks the process itself is paused.
+// slowBrokerDisk makes the disk of a broker slow. The broker's process runs and keeps its session, while produce
+// requests, offset commits and the ends of transactions wait. On a machine without loop disks the process itself is
+// paused instead.
 func slowBrokerDisk(ctx context.Context, k *strike) error {
 	c := k.h.cluster
 	brokers := c.kafka.Brokers()
@@ -254,8 +253,8 @@ func pauseNode(n *kafkatest.Node) func(context.Context, time.Duration) error {
 	}
 }
 
-// loopDisk returns the loop disk with a broker's data. The first call stops the broker
-// and moves them there, where they stay.
+// loopDisk returns the loop disk with a broker's data. The first call stops the broker and moves the data to the loop
+// disk, where the data stays.
 func (c *cluster) loopDisk(ctx context.Context, n *kafkatest.Node) (*loopDisk, error) {
 	if disk := c.disks[n.ID()]; disk != nil {
 		return disk, nil

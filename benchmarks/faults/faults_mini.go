@@ -19,32 +19,31 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// miniFaults damage topics and offsets of an app. Most of them it cannot survive: it
-// must stop with exit code 1, or wait for a decision, and name the cause, instead of
-// losing events. Each uses
-// its own app, while the epoch's app runs.
+// miniFaults damage topics and offsets of an app. The app cannot survive most of them: instead of losing events, it
+// must stop with exit code 1 or wait for a decision, and name the cause. Each fault uses its own small app while the
+// app of the epoch runs.
 var miniFaults = []*fault{
 	{row: "b6", name: "partitions-added", broker: true, apply: refusal((*mini).addPartitions, "partitions")},
 	{row: "g2", name: "route-offsets-backward", broker: true, apply: routeOffsets(func(at int64) int64 { return at / 2 }, decisions.FromGroup)},
 	{row: "g2", name: "route-offsets-deleted", broker: true, apply: routeOffsets(nil, "")},
 }
 
-// A mini is a small app with one process and a few hundred events.
+// mini is a small app with one process and a few hundred events.
 type mini struct {
 	*app
 	s      *slot
 	client *kgo.Client
-	ids    []string // all sent events
+	ids    []string // the ids of all events that were sent
 }
 
 const (
-	miniEvents = 300 // events of one call of send
+	miniEvents = 300 // how many events one call of send produces
 	miniMax    = 30 * time.Second
 )
 
 var miniCount atomic.Int64
 
-// openMini creates an app, starts its process and sends the first events.
+// openMini creates a mini app, starts its process and sends the first events.
 func (k *strike) openMini(ctx context.Context) (*mini, error) {
 	a, err := k.h.newApp(fmt.Sprintf("m%d", miniCount.Add(1)), "a")
 	if err != nil {
@@ -68,7 +67,7 @@ func (m *mini) close(ctx context.Context) error {
 	return errors.Join(m.s.kill(), m.drop(ctx))
 }
 
-// send produces new events and a duplicate of each.
+// send produces new events, and a duplicate of each.
 func (m *mini) send(ctx context.Context) error {
 	var records []*kgo.Record
 	for range miniEvents {
@@ -82,7 +81,7 @@ func (m *mini) send(ctx context.Context) error {
 	return m.client.ProduceSync(ctx, records...).FirstErr()
 }
 
-// awaitUnique waits until the output has every event exactly once.
+// awaitUnique waits until the output contains every event exactly once.
 func (m *mini) awaitUnique(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, m.h.patience(miniMax))
 	defer cancel()
@@ -106,8 +105,8 @@ func (m *mini) awaitUnique(ctx context.Context) error {
 	})
 }
 
-// refusal damages the app's topics while its process is stopped, and starts the
-// process, which must refuse with an error that contains why.
+// refusal returns a fault that damages the app's topics while its process is stopped and then starts the process. The
+// process must refuse to run, with an error that contains why.
 func refusal(harm func(*mini, context.Context) error, why string) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) (err error) {
 		m, err := k.openMini(ctx)
@@ -135,8 +134,8 @@ func refusal(harm func(*mini, context.Context) error, why string) func(context.C
 	}
 }
 
-// startDeciding starts the process and decides on its refusals until it is ready: with
-// this way, or the first of each. It returns how many it decided.
+// startDeciding starts the process and decides on its refusals until it is ready: with the given way, or with the
+// first way that each refusal offers. It returns the number of its decisions.
 func (m *mini) startDeciding(ctx context.Context, problem decisions.Problem, way decisions.Way) (decided int, err error) {
 	started := make(chan error, 1)
 	go func() { started <- errors.Join(m.s.start(ctx), m.s.awaitReady(ctx)) }()
@@ -162,7 +161,7 @@ func (m *mini) startDeciding(ctx context.Context, problem decisions.Problem, way
 	}
 }
 
-// decide decides on the refusals that are not done.
+// decide decides on those refusals that nobody has decided on yet.
 func (m *mini) decide(ctx context.Context, t *decisions.Topology, problem decisions.Problem, way decisions.Way, done map[string]bool) error {
 	all, err := decisions.ReadDecisions(ctx, m.client, t, nil)
 	if err != nil {
@@ -212,7 +211,7 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.h.patience(miniMax))
 	defer cancel()
-	// The name is free once the broker has applied the deletion.
+	// The name becomes free only when the broker has applied the deletion.
 	err = kafkatest.Await(ctx, topic+" is created again", func(ctx context.Context) error {
 		resp, err := m.h.admin.CreateTopics(ctx, count, int16(m.h.set.nodes), configs, topic)
 		if err == nil {
@@ -223,7 +222,7 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 	if err != nil {
 		return err
 	}
-	// A client that reads the metadata earlier sends to the former topic.
+	// A client that reads the metadata before that would send to the former topic.
 	return kafkatest.Await(ctx, topic+" has another id", func(ctx context.Context) error {
 		now, err := m.h.admin.Metadata(ctx, topic)
 		if err == nil && (now.Topics[topic].Err != nil || now.Topics[topic].ID == meta.Topics[topic].ID) {
@@ -233,7 +232,7 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 	})
 }
 
-// addPartitions adds a partition to the repartition topic: keys would move.
+// addPartitions adds a partition to the repartition topic. Keys would then belong to other partitions.
 func (m *mini) addPartitions(ctx context.Context) error {
 	resp, err := m.h.admin.CreatePartitions(ctx, 1, m.repartition())
 	if err == nil {
@@ -253,9 +252,8 @@ func (m *mini) addPartitions(ctx context.Context) error {
 	})
 }
 
-// routeOffsets moves the route group's offsets back (deletes them if move is nil)
-// while the process is stopped. The events are routed again, and each is a duplicate:
-// none is emitted twice.
+// routeOffsets returns a fault that moves the route group's offsets back, or deletes them if move is nil, while the
+// process is stopped. The app then routes these events again. Each is a duplicate, so none is emitted twice.
 func routeOffsets(move func(at int64) int64, way decisions.Way) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) (err error) {
 		m, err := k.openMini(ctx)
@@ -302,8 +300,8 @@ func routeOffsets(move func(at int64) int64, way decisions.Way) func(context.Con
 	}
 }
 
-// checkRoutedAgain checks how many records were routed again after offsets were moved.
-// After a clean stop a mark replaces deleted ones.
+// checkRoutedAgain checks how many records the app has routed again after the offsets were moved. After a clean stop
+// a mark replaces offsets that were deleted.
 func checkRoutedAgain(way decisions.Way, again int) error {
 	switch {
 	case way != "" && again <= 0:
@@ -314,8 +312,8 @@ func checkRoutedAgain(way decisions.Way, again int) error {
 	return nil
 }
 
-// moveOffsets commits each offset of an empty group changed by move, or deletes the
-// offsets if move is nil.
+// moveOffsets commits new offsets for an empty group: each offset as move changes it. If move is nil, it deletes the
+// offsets.
 func (h *harness) moveOffsets(ctx context.Context, group string, move func(at int64) int64) error {
 	committed, err := h.admin.FetchOffsets(ctx, group)
 	if err != nil {
@@ -335,7 +333,7 @@ func (h *harness) moveOffsets(ctx context.Context, group string, move func(at in
 	return h.commitOffsets(ctx, group, offsets)
 }
 
-// routed counts the records that were ever in the repartition topic.
+// routed returns how many records have ever been in the repartition topic.
 func (m *mini) routed(ctx context.Context) (int, error) {
 	records, err := m.h.readCommitted(ctx, m.repartition())
 	return len(records), err

@@ -16,10 +16,10 @@ import (
 	"oncebus/processor/kafkatest/proxy"
 )
 
-// ruleMax is how long a rule waits for its request.
+// ruleMax is how long a rule waits for a request that it matches.
 const ruleMax = 20 * time.Second
 
-// The requests of a process by purpose.
+// The requests of a process, grouped by their purpose.
 var (
 	groupAPIs = apis(kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat, kmsg.OffsetFetch, kmsg.TxnOffsetCommit, kmsg.LeaveGroup)
 	txnAPIs   = apis(kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.AddOffsetsToTxn, kmsg.EndTxn)
@@ -51,10 +51,10 @@ var networkFaults = slices.Concat(
 	},
 )
 
-// client returns the client id that all clients of a process have.
+// client returns the client id that all Kafka clients of a process have.
 func (s *slot) client() string { return s.app.id + "-" + s.name }
 
-// lostFaults are n1: the connection is cut, and a request or its response is lost.
+// lostFaults are row n1: a connection is cut, and a request or its response is lost.
 func lostFaults() []*fault {
 	var faults []*fault
 	for _, key := range []kmsg.Key{kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.Produce, kmsg.InitProducerID, kmsg.JoinGroup, kmsg.SyncGroup} {
@@ -70,24 +70,22 @@ func lostFaults() []*fault {
 			faults = append(faults, f)
 		}
 	}
-	// From a map: sorted, so that a seed always gives the same deck.
+	// The faults come from a map. They are sorted, so that a seed always gives the same deck.
 	slices.SortFunc(faults, byName)
 	return faults
 }
 
-// restarts reports whether a process sends this request only when it starts or
-// its group changes.
+// restarts reports whether a process sends this request only when it starts or when its group changes.
 func restarts(key kmsg.Key) bool {
 	return key == kmsg.InitProducerID || key == kmsg.JoinGroup || key == kmsg.SyncGroup || key == kmsg.OffsetFetch
 }
 
-// underCountedRule applies a rule to one process until it has struck Count times.
+// underCountedRule applies a rule to one process until the rule has struck Count times.
 func (k *strike) underCountedRule(ctx context.Context, rule proxy.Rule, restart bool) error {
 	s := k.slots[0]
 	rule.ClientID = s.client()
 	if restart {
-		// A process that was disconnected for longer than its session sends all
-		// requests again.
+		// A process that was disconnected for longer than its session timeout sends all these requests again.
 		if err := errors.Join(s.kill(), kafkatest.Pause(ctx, k.between(0, 2*time.Second))); err != nil {
 			return err
 		}
@@ -120,7 +118,7 @@ func (k *strike) underCountedRule(ctx context.Context, rule proxy.Rule, restart 
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// lateFaults are n2: a request is delivered long after its sender's timeout.
+// lateFaults are row n2: a request arrives long after its sender's timeout.
 func lateFaults() []*fault {
 	var faults []*fault
 	for _, key := range []kmsg.Key{kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.Produce} {
@@ -154,7 +152,7 @@ func late(key kmsg.Key) func(context.Context, *strike) error {
 			return errors.Join(ctx.Err(), fmt.Errorf("%w: the request was held and never delivered: %w", errNotStruck, err))
 		}
 		if ended[0].Err != nil {
-			// The broker had closed its side, which ends the held request too.
+			// The broker had closed its side of the connection, which also ends a held request.
 			k.note("held %v, then %v", held.Round(time.Millisecond), ended[0].Err)
 		} else {
 			k.note("held %v, then response %s", held.Round(time.Millisecond), answered(ended[0].Response))
@@ -190,13 +188,13 @@ func answered(resp kmsg.Response) string {
 	return "nothing"
 }
 
-// errorFaults are n3: the broker returns errors, or wrong responses.
+// errorFaults are row n3: the broker returns errors or wrong responses.
 func errorFaults() []*fault {
 	said := []struct {
 		name  string
 		key   kmsg.Key
 		err   *kerr.Error
-		patch bool // executed, although the response has an error; else not executed
+		patch bool // the broker executes the request although the response has an error; otherwise it does not
 	}{
 		{"EndTxn-unknown-but-done", kmsg.EndTxn, kerr.UnknownServerError, true},
 		{"EndTxn-unknown", kmsg.EndTxn, kerr.UnknownServerError, false},
@@ -231,7 +229,7 @@ func errorFaults() []*fault {
 			return k.underCountedRule(ctx, rule, restarts(s.key))
 		}})
 	}
-	// The group's offsets are missing: only the task's checkpoint has them.
+	// The group seems to have no offsets, so only the checkpoint of a task has them.
 	forgotten := &fault{row: "n3", name: "OffsetFetch-none", weight: 2, slots: 1}
 	forgotten.apply = func(ctx context.Context, k *strike) error {
 		group := k.app.group("dedup")
@@ -245,7 +243,7 @@ func errorFaults() []*fault {
 	return append(faults, forgotten)
 }
 
-// forgetOffsets makes a response say that the group has no committed offset.
+// forgetOffsets changes a response so that the group seems to have no committed offset.
 func forgetOffsets(resp kmsg.Response) {
 	r := resp.(*kmsg.OffsetFetchResponse)
 	for _, g := range r.Groups {
@@ -257,7 +255,7 @@ func forgetOffsets(resp kmsg.Response) {
 	}
 }
 
-// hole drops the frames between one process and the brokers for some seconds.
+// hole returns a fault that drops the frames between one process and the brokers for some seconds.
 func hole(apis []int16, way proxy.Direction) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		rule := proxy.Rule{Match: proxy.Match{APIs: apis}, Action: proxy.Blackhole, Direction: way}
@@ -265,7 +263,7 @@ func hole(apis []int16, way proxy.Direction) func(context.Context, *strike) erro
 	}
 }
 
-// underRule applies a rule to one process for a while.
+// underRule returns a fault that applies a rule to one process for a while.
 func underRule(rule proxy.Rule, d time.Duration) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		rule := rule
@@ -287,8 +285,8 @@ func underRule(rule proxy.Rule, d time.Duration) func(context.Context, *strike) 
 	}
 }
 
-// swizzle stops requests of group, transactions and data one after the other, and
-// restores them in another order.
+// swizzle stops the requests for group, transactions and data one after the other, and lets them pass again in
+// another order.
 func swizzle(ctx context.Context, k *strike) error {
 	var holes []*proxy.Fault
 	defer func() {
@@ -322,7 +320,7 @@ func swizzle(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), quietMax)
 }
 
-// resets closes all connections of a process by RST, several times.
+// resets closes all connections of a process by RST, several times in a row.
 func resets(ctx context.Context, k *strike) error {
 	cut := 0
 	for range 2 + k.rng.IntN(6) {

@@ -16,13 +16,11 @@ import (
 )
 
 const (
-	// restartMax limits the time from a kill with an immediate restart until events
-	// are processed.
+	// restartMax limits the time from a kill with an immediate restart until the app processes events.
 	restartMax = 5 * time.Second
-	// takeOverMax limits the time until other processes have taken over from a dead
-	// one.
+	// takeOverMax limits the time until other processes have taken over the tasks of a dead process.
 	takeOverMax = sessionTimeout + transactionTimeout + 5*time.Second
-	// pointMax limits how long an armed process may take to reach its fault point.
+	// pointMax limits how long an armed process may take until it reaches its fault point.
 	pointMax = 20 * time.Second
 )
 
@@ -42,7 +40,7 @@ var processFaults = slices.Concat(pointFaults(), []*fault{
 	{row: "g1", name: "join-leave-storm", spare: true, apply: storm},
 })
 
-// killPrefix begins the names of the faults of the kill points.
+// killPrefix begins the names of the faults that kill a process at a fault point.
 const killPrefix = "kill-"
 
 // isPoint reports whether a fault with this name kills at a fault point.
@@ -51,7 +49,7 @@ func isPoint(name string) bool {
 	return ok && slices.Contains(failpoint.Names, point)
 }
 
-// pointFaults are p1 at every kill point.
+// pointFaults are row p1: one fault for every fault point at which a process can kill itself.
 func pointFaults() []*fault {
 	var faults []*fault
 	for _, point := range failpoint.Names {
@@ -73,8 +71,8 @@ func killRestart(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, killed, restartMax)
 }
 
-// killAt starts a process that kills itself when it reaches a fault point for the
-// n-th time, and then restarts it.
+// killAt returns a fault that starts a process which kills itself when it reaches a fault point for the n-th time,
+// and then restarts it.
 func killAt(point string) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		s := k.slots[0]
@@ -92,8 +90,7 @@ func killAt(point string) func(context.Context, *strike) error {
 	}
 }
 
-// liveUntil starts the stopped process armed for a fault point, and waits until it has
-// killed itself there.
+// liveUntil starts the stopped process armed for a fault point, and waits until the process has killed itself there.
 func (k *strike) liveUntil(ctx context.Context, point string) error {
 	s, passes := k.slots[0], 1+k.rng.IntN(passesMax)
 	switch point {
@@ -132,7 +129,7 @@ func dieAt(ctx context.Context, s *slot, point string, startErr error) error {
 	return nil
 }
 
-// killStayDown kills a process and does not restart it before others have taken over.
+// killStayDown kills a process and restarts it only after others have taken over its tasks.
 func killStayDown(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	if err := s.kill(); err != nil {
@@ -142,7 +139,7 @@ func killStayDown(ctx context.Context, k *strike) error {
 	return errors.Join(err, s.start(ctx), s.awaitReady(ctx))
 }
 
-// freeze stops a process for a moment, with or without a rebalance.
+// freeze stops a process for a moment, which may or may not cause a rebalance.
 func freeze(ctx context.Context, k *strike) error {
 	d := k.between(200*time.Millisecond, 3*time.Second)
 	k.note("%v", d.Round(time.Millisecond))
@@ -164,8 +161,8 @@ func freezeBursts(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// zombie stops a process for longer than a timeout and resumes it while others have
-// its tasks. It must rejoin without help.
+// zombie returns a fault that stops a process for longer than a timeout and resumes it while others have its tasks.
+// The process must rejoin the group without help.
 func zombie(low, high time.Duration) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		s := k.slots[0]
@@ -203,7 +200,7 @@ func rollingRestart(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), restartMax)
 }
 
-// scale changes the number of processes to one, four and one, with a step every few
+// scale changes the number of processes to one, then to four, then to one. It starts or stops one process every few
 // seconds.
 func scale(ctx context.Context, k *strike) error {
 	step := func(do func(context.Context, *slot) error, slots ...*slot) error {
@@ -227,8 +224,8 @@ func scale(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// twins starts a second process with the instance id of a running one. They must
-// fence each other no more often than their backoff allows.
+// twins starts a second process with the instance id of a running process. The two must not fence each other more
+// often than their backoff allows.
 func twins(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	twin := newSlot(k.app, s.name)
@@ -236,15 +233,15 @@ func twins(ctx context.Context, k *strike) error {
 	if err := twin.start(ctx); err != nil {
 		return err
 	}
-	// Either of them may end. The twin must: the epoch does not stop it, and the final
-	// read needs topics to which no process writes.
+	// Either of the two may end. The twin must end here: the epoch does not know it and would not stop it, and the
+	// final read needs topics to which no process writes.
 	if err := errors.Join(k.together(ctx, s, twin), twin.kill()); err != nil {
 		return err
 	}
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// together waits while two processes with one instance id run.
+// together waits for some time while two processes with one instance id run.
 func (k *strike) together(ctx context.Context, s, twin *slot) error {
 	log, twinLog := s.current().Log, twin.current().Log
 	before := log.Count(rebuildMessage)
@@ -268,22 +265,21 @@ func (k *strike) together(ctx context.Context, s, twin *slot) error {
 	}
 	took, rebuilt, twinRebuilt := time.Since(began), log.Count(rebuildMessage)-before, twinLog.Count(rebuildMessage)
 	k.note("%v together, clients rebuilt %d and %d times", took.Round(time.Second), rebuilt, twinRebuilt)
-	// Each has four clients; a backoff begins at 25 ms and doubles up to 5 s, so that
-	// a client tries about ten times in 8 s, and once every 5 s later.
+	// Each process has four clients. A client's backoff begins at 25 ms and doubles up to 5 s, so a client tries
+	// about ten times in the first 8 s, and once every 5 s later.
 	if limit := 4 * (12 + int(took/(5*time.Second))); rebuilt > limit || twinRebuilt > limit {
 		return fmt.Errorf("processes of instance %s rebuilt their clients %d and %d times in %v", s.name, rebuilt, twinRebuilt, took)
 	}
 	return nil
 }
 
-// rebuildMessage is the log message of a worker that replaces its client.
+// rebuildMessage is what a worker logs when it replaces its client.
 const rebuildMessage = "building a new client"
 
-// starve runs a process with the lowest priority while others use all CPU.
+// starve runs a process with the lowest CPU priority while other processes use all CPU.
 func starve(ctx context.Context, k *strike) error {
 	s := k.slots[0]
-	// By process group: a priority belongs to a thread, and it must apply to all
-	// threads.
+	// Priorities belong to threads. Setting it for the process group covers all threads of the process.
 	if err := syscall.Setpriority(syscall.PRIO_PGRP, s.current().PID(), 19); err != nil {
 		return fmt.Errorf("lower the priority of process %s: %w", s.name, err)
 	}
@@ -301,7 +297,7 @@ func starve(ctx context.Context, k *strike) error {
 	if err := k.recovers(ctx, time.Now(), takeOverMax); err != nil {
 		return err
 	}
-	// Only root may raise a priority again: a new process starts at the normal one.
+	// Only root may raise a priority again, so a new process replaces the one with the low priority.
 	return errors.Join(s.stop(), s.start(ctx), s.awaitReady(ctx))
 }
 
@@ -321,8 +317,7 @@ func memoryLimit(ctx context.Context, k *strike) error {
 	return errors.Join(s.stop(), s.start(ctx), s.awaitReady(ctx))
 }
 
-// storm makes members join and leave the groups every two seconds, some of them
-// without a LeaveGroup.
+// storm makes members join and leave the groups every two seconds. Some members leave without a LeaveGroup request.
 func storm(ctx context.Context, k *strike) error {
 	var did []string
 	for range 4 + k.rng.IntN(4) {

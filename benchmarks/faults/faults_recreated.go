@@ -16,9 +16,9 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// recreatedFaults are row l3: topics are deleted and created again, with the same names and
-// settings. The app must tell them from the former ones. It adopts those that it only
-// writes to, without help. For others it names the command that decides.
+// recreatedFaults are row l3: topics are deleted and created again, with the same names and settings. The app must
+// distinguish them from the former topics. Topics that it only writes to it adopts without help. For other topics it
+// names the command by which an operator decides.
 var recreatedFaults = []*fault{
 	{row: "l3", name: "raw-recreated", broker: true, apply: ledgered(recreated((*ledger).inputs, emittedOnce, false))},
 	{row: "l3", name: "raw-recreated-running", broker: true, apply: ledgered(recreated((*ledger).inputs, emittedOnce, true))},
@@ -30,15 +30,15 @@ var recreatedFaults = []*fault{
 	{row: "l3", name: "outcomes-recreated", broker: true, apply: ledgered(outcomesRecreated)},
 }
 
-// noticeMax is how long a process may take to find a recreated topic: the age of its
-// metadata, and some tries of its transactions.
+// noticeMax is how long a process may take until it finds a recreated topic: until its metadata is refreshed, and for
+// some attempts of its transactions.
 const noticeMax = 40 * time.Second
 
 func (l *ledger) repartitions() []string { return []string{l.repartition()} }
 
-// recreated recreates topics that the app reads, while the process is stopped or runs. The
-// process must end with the command that accepts them, or its partitions must wait for a
-// decision. After that it goes on.
+// recreated returns a fault that recreates topics which the app reads, while the process is stopped or while it runs.
+// The process must end and name the command that accepts the new topics, or its partitions must wait for a decision.
+// After that the app continues.
 func recreated(of func(*ledger) []string, after fate, running bool) func(context.Context, *strike, *ledger) error {
 	return func(ctx context.Context, _ *strike, l *ledger) error {
 		topics := of(l)
@@ -53,7 +53,7 @@ func recreated(of func(*ledger) []string, after fate, running bool) func(context
 			}
 		}
 		l.condemn(after)
-		if err := l.send(ctx); err != nil { // no operator has read these
+		if err := l.send(ctx); err != nil { // lost, because no operator has read these
 			return err
 		}
 		l.condemn(after)
@@ -70,8 +70,7 @@ func recreated(of func(*ledger) []string, after fate, running bool) func(context
 	}
 }
 
-// endsBy waits until the running process ends with exit code 1, because one of the topics
-// was recreated.
+// endsBy waits until the running process ends with exit code 1 because one of the topics was recreated.
 func (l *ledger) endsBy(ctx context.Context, topics []string) error {
 	ctx, cancel := context.WithTimeout(ctx, l.h.patience(noticeMax))
 	defer cancel()
@@ -88,9 +87,9 @@ func (l *ledger) endsBy(ctx context.Context, topics []string) error {
 	return fmt.Errorf("it ended with exit code %d and error %q, want 1 and that one of %v was recreated", code, said, topics)
 }
 
-// acceptRecreated starts the process once for each topic. It must end with the command that
-// accepts one, which acceptRecreated runs. A routed topic has none: its partitions wait for
-// a decision.
+// acceptRecreated starts the process once for each topic. The process must end with an error that names the command
+// which accepts the topic; acceptRecreated runs this command. For a routed topic there is no such command: its
+// partitions wait for a decision.
 func (l *ledger) acceptRecreated(ctx context.Context, topics []string) error {
 	left := slices.DeleteFunc(slices.Clone(topics), func(topic string) bool { return topic == l.topic("orders.raw") })
 	for len(left) > 0 {
@@ -110,7 +109,7 @@ func (l *ledger) acceptRecreated(ctx context.Context, topics []string) error {
 	return nil
 }
 
-// refused starts the process, which must end with exit code 1, and returns its error.
+// refused starts the process, which must end with exit code 1, and returns the error of the process.
 func (l *ledger) refused(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.h.patience(miniMax))
 	defer cancel()
@@ -127,9 +126,9 @@ func (l *ledger) refused(ctx context.Context) (string, error) {
 	return l.s.current().Log.Failure(), nil
 }
 
-// outputRecreated recreates every topic that the app only writes to, while the process is
-// stopped or runs. It goes on without help: new events are in the new topics, and what was
-// in the former ones is not emitted again.
+// outputRecreated recreates every topic that the app only writes to, while the process is stopped or while it runs.
+// The app continues without help: new events are emitted to the new topics, and what was in the former topics is not
+// emitted again.
 func outputRecreated(ctx context.Context, k *strike, l *ledger) error {
 	running := k.rng.IntN(2) == 0
 	if !running {
@@ -156,9 +155,9 @@ func outputRecreated(ctx context.Context, k *strike, l *ledger) error {
 	})
 }
 
-// outcomesRecreated recreates the topic of outcomes while the app is stopped. Its partitions
-// that had outcomes wait for a decision. After it, outcomes in the new topic complete their
-// claims: a duplicate is answered, and not dispatched again.
+// outcomesRecreated recreates the topic of outcomes while the app is stopped. The partitions that had outcomes wait
+// for a decision. After the decision, outcomes in the new topic complete their claims: a duplicate gets an answer and
+// is not dispatched again.
 func outcomesRecreated(ctx context.Context, _ *strike, l *ledger) error {
 	const ops = 60
 	do := func(f func(context.Context, int, int) error, a, b int) step {
@@ -173,8 +172,7 @@ func outcomesRecreated(ctx context.Context, _ *strike, l *ledger) error {
 		start, l.expectDecided(decisions.TopicRecreated), do(l.awaitCompleted, 0, ops), do(l.awaitOps, ops, ops), l.goOn)
 }
 
-// sendOps sends operations from..to-1 in claim mode. An operation that was sent before is a
-// duplicate.
+// sendOps sends the operations from..to-1 in claim mode. An operation that was sent before becomes a duplicate.
 func (l *ledger) sendOps(ctx context.Context, from, to int) error {
 	var records []*kgo.Record
 	for i := from; i < to; i++ {
@@ -185,7 +183,7 @@ func (l *ledger) sendOps(ctx context.Context, from, to int) error {
 	return l.client.ProduceSync(ctx, records...).FirstErr()
 }
 
-// completeOps sends the outcome of the operations from..to-1 that were dispatched.
+// completeOps sends the outcomes of those operations from..to-1 that were dispatched.
 func (l *ledger) completeOps(ctx context.Context, from, to int) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(l.h.cluster.seeds()...), kgo.ClientID("ledger"))
 	if err != nil {
@@ -209,8 +207,8 @@ func (l *ledger) completeOps(ctx context.Context, from, to int) error {
 	return client.ProduceSync(ctx, records...).FirstErr()
 }
 
-// awaitOps waits until n operations are dispatched, each once, and duplicates have so many
-// replies at least.
+// awaitOps waits until n operations are dispatched, each once, and duplicates have at least the given number of
+// replies.
 func (l *ledger) awaitOps(ctx context.Context, n, replies int) error {
 	ctx, cancel := context.WithTimeout(ctx, l.h.patience(miniMax))
 	defer cancel()
@@ -237,8 +235,7 @@ func (l *ledger) awaitOps(ctx context.Context, n, replies int) error {
 	})
 }
 
-// awaitCompleted sends duplicates of the operations from..to-1 until each has the reply that
-// its claim is completed.
+// awaitCompleted sends duplicates of the operations from..to-1 until each gets the reply that its claim is completed.
 func (l *ledger) awaitCompleted(ctx context.Context, from, to int) error {
 	ctx, cancel := context.WithTimeout(ctx, l.h.patience(miniMax))
 	defer cancel()

@@ -35,8 +35,7 @@ var stateFaults = []*fault{
 	{row: "s4", name: "other-partition", slots: 1, apply: otherPartition},
 }
 
-// quarantineMessage is the log message of a process that does not trust a task's
-// files.
+// quarantineMessage is what a process logs when it does not trust the files of a task.
 const quarantineMessage = "local store quarantined"
 
 // stores returns the task directories of a stopped process.
@@ -57,7 +56,7 @@ func stores(s *slot) ([]string, error) {
 	return dirs, nil
 }
 
-// haveStores returns the stores of a process, or an error if it has none.
+// haveStores returns the stores of a process. It returns an error if there are none.
 func haveStores(s *slot) ([]string, error) {
 	dirs, err := stores(s)
 	if err == nil && len(dirs) == 0 {
@@ -92,9 +91,9 @@ func stateLost(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// damaged kills a process, damages one file in each of its stores, and restarts it.
-// It must quarantine and rebuild the stores that it opens and cannot trust. The check
-// of the epoch finds the effect of damaged data that was read without an error.
+// damaged returns a fault that kills a process, damages one file in each of its stores, and restarts it. The process
+// must quarantine and rebuild the stores that it opens and cannot trust. If it reads damaged data without an error,
+// the check of the epoch finds the effect.
 func damaged(harm func(*mathrand.Rand, string) (string, error)) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		s := k.slots[0]
@@ -117,8 +116,8 @@ func damaged(harm func(*mathrand.Rand, string) (string, error)) func(context.Con
 	}
 }
 
-// afterDamage starts a process with damaged stores. certain means that it must
-// quarantine every store that it opens.
+// afterDamage starts a process with damaged stores. certain says that the process must quarantine every store that it
+// opens.
 func (k *strike) afterDamage(ctx context.Context, s *slot, harms map[string]string, certain bool) error {
 	ready, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
@@ -149,7 +148,7 @@ func (k *strike) afterDamage(ctx context.Context, s *slot, harms map[string]stri
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// pick returns a random file of a store, other than its lock.
+// pick returns a random file of a store and its size. It never picks the lock file.
 func pick(rng *mathrand.Rand, dir string) (string, int64, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -208,8 +207,8 @@ func deleteFile(rng *mathrand.Rand, dir string) (string, error) {
 	return filepath.Base(path) + " deleted", os.Remove(path)
 }
 
-// replaceFile replaces a file by a directory: no process can open it as a file, not
-// even as root, for whom permissions do not apply.
+// replaceFile replaces a file by a directory, which no process can open as a file. Permissions would not do: they do
+// not apply to root.
 func replaceFile(rng *mathrand.Rand, dir string) (string, error) {
 	path, _, err := pick(rng, dir)
 	if err != nil {
@@ -235,8 +234,7 @@ func olderCopy(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// copyAndGoOn kills the process, copies its state, runs it for some seconds, and
-// kills it again.
+// copyAndGoOn kills the process, copies its state, runs the process for some more seconds, and kills it again.
 func (k *strike) copyAndGoOn(ctx context.Context, s *slot, to string) error {
 	if err := s.kill(); err != nil {
 		return err
@@ -250,7 +248,7 @@ func (k *strike) copyAndGoOn(ctx context.Context, s *slot, to string) error {
 	return errors.Join(kafkatest.Pause(ctx, k.between(3*time.Second, 8*time.Second)), s.kill())
 }
 
-// otherPartition exchanges the directories of two tasks.
+// otherPartition exchanges the state directories of two tasks.
 func otherPartition(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	if err := s.kill(); err != nil {
@@ -271,12 +269,11 @@ func otherPartition(ctx context.Context, k *strike) error {
 	return k.afterDamage(ctx, s, map[string]string{filepath.Base(a): "exchanged", filepath.Base(b): "exchanged"}, true)
 }
 
-// bootLine is the line of a store's status with the boot in which the store was open.
+// bootLine matches the line in a store's status file that names the boot during which the store was open.
 var bootLine = regexp.MustCompile(`(?m)^boot .*$`)
 
-// powerLoss mixes two copies of the state like a power loss: some pages of each file
-// are some seconds old, others are new. It also changes the boot id, by which the
-// stores must detect it.
+// powerLoss mixes two copies of the state as a power loss would: in each file some pages are some seconds old, and
+// others are new. It also changes the boot id, from which the stores must detect the power loss.
 func powerLoss(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	older := s.stateDir() + "-older"
@@ -294,7 +291,7 @@ func powerLoss(ctx context.Context, k *strike) error {
 		path := filepath.Join(dir, "STATUS")
 		status, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the kill came while the store created its files
+			continue // the process was killed while the store was creating its files
 		}
 		old := filepath.Join(older, s.app.id, filepath.Base(dir))
 		if err == nil {
@@ -304,7 +301,7 @@ func powerLoss(ctx context.Context, k *strike) error {
 			return errors.Join(err, s.start(ctx))
 		}
 		if strings.Contains(string(status), "state closed") {
-			continue // it was not open at the power loss
+			continue // the store was not open at the power loss
 		}
 		if err := os.WriteFile(path, bootLine.ReplaceAll(status, []byte(boot)), 0o600); err != nil {
 			return errors.Join(err, s.start(ctx))
@@ -323,7 +320,7 @@ func randomUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// mixDir replaces random pages of the current files by those of the older files.
+// mixDir replaces random pages of the current files by the same pages of the older files.
 func mixDir(rng *mathrand.Rand, dir, older string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -344,7 +341,7 @@ func mixFile(rng *mathrand.Rand, path, older string) (err error) {
 	const page = 4096
 	src, err := os.Open(older)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the file is newer than the copy
+		return nil // the file did not exist yet when the copy was made
 	}
 	if err != nil {
 		return err
@@ -372,8 +369,8 @@ func mixFile(rng *mathrand.Rand, path, older string) (err error) {
 	}
 }
 
-// diskFull fills the disk of one process. It must pause before the disk is full, keep
-// running, and resume when there is space.
+// diskFull fills the disk of one process. The process must pause its tasks before the disk is full, keep running, and
+// resume when there is space again.
 func diskFull(ctx context.Context, k *strike) (err error) {
 	s := k.slots[0]
 	ballast := filepath.Join(s.stateDir(), "ballast")
@@ -422,14 +419,14 @@ func (k *strike) diskPaused(ctx context.Context, s *slot, want float64) error {
 	return nil
 }
 
-// smallDisk stops a process and gives its state a small disk: a tmpfs where mounts
-// are allowed, else the same disk with a pause level just below its free space.
+// smallDisk stops a process and gives its state a small disk. Where mounts are allowed this is a tmpfs; elsewhere the
+// state stays on its disk, and the pause level is set just below the disk's free space.
 func smallDisk(s *slot) (settings []string, undo func() error, err error) {
 	if err := errors.Join(s.kill(), loseStores(s), os.MkdirAll(s.stateDir(), 0o700)); err != nil {
 		return nil, nil, err
 	}
 	if mountSmall(s.stateDir()) == nil {
-		// The default of the program, which the harness switches off for the machine's own disk.
+		// This is the default of the program. The harness switches it off for the machine's own disk.
 		return []string{"DISK_MIN_FREE_PERCENT=10"}, func() error { return errors.Join(unmount(s.stateDir()), loseStores(s)) }, nil
 	}
 	space, err := state.DiskSpace(s.stateDir())
@@ -440,8 +437,8 @@ func smallDisk(s *slot) (settings []string, undo func() error, err error) {
 	return []string{"DISK_MIN_FREE_BYTES=" + least}, func() error { return nil }, nil
 }
 
-// fill makes a file that leaves that many percent of a small disk free, or uses two
-// gigabytes of a large one.
+// fill makes a file so large that only the given percentage of a small disk stays free. On a large disk the file has
+// two gigabytes.
 func fill(path string, percent int64) (err error) {
 	f, err := os.Create(path)
 	if err != nil {

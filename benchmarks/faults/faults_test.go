@@ -23,11 +23,11 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// matrix has the rows of the fault matrix that need only one broker. Row u1 is the
-// scenario previous.
+// matrix has the rows of the fault matrix for which one broker is enough. Row u1 is the scenario previous.
 var matrix = strings.Fields("b1 b2 b3 b5 b6 c1 c2 g1 g2 h1 l1 l2 l3 n1 n2 n3 n4 p1 p2 p3 p4 p5 p6 p7 p8 s1 s2 s3 s4 s5 t1 t2 t3")
 
-// TestRowsOfTheCheckExist: the table of what a change needs (.ci/paths) names rows of the matrix.
+// TestRowsOfTheCheckExist: the table .ci/paths, which says what checks a change needs, names only rows that are in
+// the matrix.
 func TestRowsOfTheCheckExist(t *testing.T) {
 	table, err := os.ReadFile("../../.ci/paths")
 	if err != nil {
@@ -77,8 +77,7 @@ func TestFaultNamesAreUnique(t *testing.T) {
 	}
 }
 
-// TestDeck: a deck begins with one fault of each row and has each as often as its
-// weight.
+// TestDeck: a deck begins with one fault of each row and has each fault as often as its weight says.
 func TestDeck(t *testing.T) {
 	d := &deck{faults: selectFaults(allFaults, nil, 1, kafkatest.KafkaVersion)}
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -123,8 +122,8 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// TestShareEqual: equal records of two readings share their memory afterwards; others
-// do not change.
+// TestShareEqual: after shareEqual, records that are equal in both readings share their memory; other records are
+// unchanged.
 func TestShareEqual(t *testing.T) {
 	record := func(offset int64, value string) oracle.Record {
 		return oracle.Record{Offset: offset, Value: []byte(value)}
@@ -140,8 +139,7 @@ func TestShareEqual(t *testing.T) {
 	}
 }
 
-// TestHistory: a history survives encoding and decoding, including missing and empty
-// values.
+// TestHistory: a history is the same after encoding and decoding, including missing and empty values.
 func TestHistory(t *testing.T) {
 	cfg := oracle.Config{Repartition: "r", Partitions: 2, Topics: map[string]uint16{"raw": 1}, Routes: []oracle.Route{{Name: "a", NamespaceID: 3}}}
 	record := oracle.Record{Topic: "t", Partition: 1, Offset: 5, Timestamp: 9, Key: []byte{}, Headers: []oracle.Header{{Key: "k"}, {Key: "l", Value: []byte{0xff}}}}
@@ -163,8 +161,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestProgress: a task has passed a moment once its checkpoint covers a record made
-// after it.
+// TestProgress: a task has passed a moment as soon as its checkpoint covers a record that was made after the moment.
 func TestProgress(t *testing.T) {
 	a := &app{id: "a"}
 	o := &observer{app: a, flows: make([]int64, flows), tasks: make([]taskProgress, partitions)}
@@ -196,8 +193,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestProgressOfARecordReadLate: a reader of several topics may have the checkpoint of a
-// record before the record itself. It is judged nevertheless.
+// TestProgressOfARecordReadLate: the observer reads several topics, so it may read a checkpoint before the record
+// that the checkpoint covers. Such a record counts as judged.
 func TestProgressOfARecordReadLate(t *testing.T) {
 	a := &app{id: "a"}
 	o := &observer{app: a, flows: make([]int64, flows), tasks: make([]taskProgress, partitions)}
@@ -211,9 +208,9 @@ func TestProgressOfARecordReadLate(t *testing.T) {
 	}
 }
 
-// TestLateCommits: a process that was stopped may write after its successor only
-// transactions that it began later. Those it began before are found although the
-// producer, and perhaps its epoch, is the same.
+// TestLateCommits: after its successor has written, a process that was stopped may only write transactions that it
+// began later. Transactions that it had begun before are found although they have the same producer and perhaps the
+// same epoch.
 func TestLateCommits(t *testing.T) {
 	const zombie, successor, third = 1, 2, 3
 	stopped := time.UnixMicro(1_000_000)
@@ -222,7 +219,7 @@ func TestLateCommits(t *testing.T) {
 		{partition: 0, offset: 10, producer: successor, sequence: 6, seen: before},
 		{partition: 0, offset: 20, producer: zombie, sequence: 7, seen: before},
 		{partition: 0, offset: 30, producer: successor, sequence: 8, seen: after},
-		{partition: 1, offset: 90, producer: third, sequence: 40, seen: before}, // never the zombie's
+		{partition: 1, offset: 90, producer: third, sequence: 40, seen: before}, // the zombie never had this partition
 		{partition: 1, offset: 95, producer: successor, sequence: 41, seen: after},
 	}
 	for name, c := range map[string]struct {
@@ -261,7 +258,7 @@ func TestReadCheckpoint(t *testing.T) {
 func TestRound(t *testing.T) {
 	for _, test := range []struct {
 		round string
-		left  []string // after one strike
+		left  []string // what is left after one strike
 	}{
 		{"", nil},
 		{roundRows, []string{"n1"}},
@@ -300,8 +297,8 @@ func TestParseFlags(t *testing.T) {
 	}
 }
 
-// claimEpoch returns the history of a small epoch of claim mode: a duplicate that
-// waits for the outcome of the first event, and both replies.
+// claimEpoch returns the history of a small epoch in claim mode. A duplicate waits for the outcome of the first
+// event, and both get replies.
 func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 	const topic, outcomes, at = 3, 4, 1_000_000
 	rules := claimRoutes[route].rules
@@ -315,7 +312,7 @@ func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 		})
 	}
 	digest := bytes.Repeat([]byte{9}, 16)
-	const recordKey, outcome = 1, 32 // flags of envelopes
+	const recordKey, outcome = 1, 32 // flags of the envelopes
 	envelope := func(flags byte, topic, offset uint64, tail string) string {
 		b := append([]byte{2, flags | recordKey, byte(len(rules.Route))}, rules.Route...)
 		b = binary.BigEndian.AppendUint64(append(binary.AppendUvarint(b, topic), 0), at)
@@ -352,8 +349,8 @@ func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 	return &oracle.Config{Claims: []oracle.Claims{rules}}, h
 }
 
-// TestClaimErrorsAreFound: every record of an epoch of claim mode that is missing,
-// repeated or changed is found.
+// TestClaimErrorsAreFound: the check finds every record of an epoch in claim mode that is missing, repeated or
+// changed.
 func TestClaimErrorsAreFound(t *testing.T) {
 	for route, r := range claimRoutes {
 		cfg, h := claimEpoch(route)
@@ -406,8 +403,7 @@ func withoutKey(all []oracle.Record, key string) []oracle.Record {
 	})
 }
 
-// TestExecutorPlans: later outcomes are sent when they are due, and planned again if
-// the transaction fails.
+// TestExecutorPlans: outcomes for later are sent when they are due. If the transaction fails, they are planned again.
 func TestExecutorPlans(t *testing.T) {
 	x := &executor{app: &app{id: "a"}, rng: rand.New(rand.NewPCG(1, 2))}
 	var run kgo.FetchPartition
@@ -437,8 +433,7 @@ func TestExecutorPlans(t *testing.T) {
 	}
 }
 
-// TestOutcomesOnTheirWay: an outcome is unrouted until it was read from both topics,
-// in either order.
+// TestOutcomesOnTheirWay: an outcome counts as unrouted until it was read from both topics, in either order.
 func TestOutcomesOnTheirWay(t *testing.T) {
 	o := &observer{app: &app{id: "a"}, unmet: map[outcomePlace]bool{}}
 	o.meet(outcomePlace{1, 5}, true)

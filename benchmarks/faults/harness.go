@@ -22,39 +22,37 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A harness is one run: the cluster, the program under test, and the findings.
+// harness is one run: the cluster, the program under test, and the findings.
 type harness struct {
 	ctx     context.Context
-	halt    context.Context // ends when no more faults are to be drawn
+	halt    context.Context // ended when the run shall draw no more faults
 	set     settings
-	dir     string // data and logs
-	binary  string // of processes that start
-	current string // this program, if binary is that of an earlier commit
+	dir     string // the directory of data and logs
+	binary  string // the program that starting processes run
+	current string // the program of this checkout, if binary is a program of an earlier commit
 	cluster *cluster
-	client  *kgo.Client // the harness's admin client
+	client  *kgo.Client // an admin client
 	admin   *kadm.Client
-	rng     *rand.Rand // of the schedule; traffic has its own
+	rng     *rand.Rand // draws the schedule; the traffic has its own
 	began   time.Time
 
 	mu         sync.Mutex
 	violations []violation
-	journal    *os.File // the events of the run, one JSON object a line
+	journal    *os.File // events of the run, one JSON object per line
 }
 
 // violation is a broken promise.
 type violation struct {
-	// Promise is K1 to K12 of the oracle, claims for its findings in claim mode, or a
-	// check of the harness: fault, heal, process, scenario, traffic, observer, http,
-	// markers.
+	// Promise names the broken promise: K1 to K12 of the oracle, claims for the oracle's findings in claim mode, or a
+	// check of the harness itself: fault, heal, process, scenario, traffic, observer, http, markers.
 	Promise string `json:"promise"`
 	Message string `json:"message"`
 }
 
-// violationsShown is how many violations of one promise are shown; the journal
-// has all of them.
+// violationsShown is how many violations of each promise the terminal shows; the journal has all of them.
 const violationsShown = 5
 
-// violate records a broken promise; the run continues to the end of the epoch.
+// violate records that a promise was broken. The run continues to the end of the epoch.
 func (h *harness) violate(promise, format string, args ...any) {
 	v := violation{Promise: promise, Message: fmt.Sprintf(format, args...)}
 	h.mu.Lock()
@@ -72,7 +70,7 @@ func (h *harness) violate(promise, format string, args ...any) {
 	h.note("violation", map[string]any{"promise": v.Promise, "message": v.Message})
 }
 
-// patience returns how long to wait for an event that is due within limit.
+// patience returns how long to wait for an event that is due within limit; with -lenient, longer.
 func (h *harness) patience(limit time.Duration) time.Duration {
 	if h.set.lenient {
 		return 10 * limit
@@ -86,7 +84,7 @@ func (h *harness) violated() []violation {
 	return slices.Clone(h.violations)
 }
 
-// clock is the time since the start, for the terminal.
+// clock returns the time since the start, as text for the terminal.
 func (h *harness) clock() string { return fmt.Sprintf("%7.1f", time.Since(h.began).Seconds()) }
 
 // say prints a line on the terminal.
@@ -109,8 +107,8 @@ func (h *harness) note(what string, fields map[string]any) {
 	}
 }
 
-// run sets everything up, runs the epochs, and reports. When halt ends it draws no more
-// faults, and checks the epochs that it has.
+// run sets everything up, runs the epochs, and reports. When halt ends, it draws no more faults and checks the epochs
+// that it has.
 func run(ctx, halt context.Context, s settings) error {
 	h := &harness{ctx: ctx, halt: halt, set: s, rng: rand.New(rand.NewPCG(s.seed, 1)), began: time.Now()}
 	if err := h.prepare(); err != nil {
@@ -162,15 +160,14 @@ func (h *harness) prepare() error {
 
 // connect makes the harness's own client.
 func (h *harness) connect() (err error) {
-	// Brokers stop and return often: refresh the metadata often.
+	// Brokers stop and return often, so the client may refresh its metadata every 100 ms.
 	if h.client, err = kgo.NewClient(kgo.SeedBrokers(h.cluster.seeds()...), kgo.MetadataMinAge(100*time.Millisecond), kgo.ClientID("harness")); err == nil {
 		h.admin = kadm.NewClient(h.client)
 	}
 	return err
 }
 
-// cleanUp removes the files of a run without findings, unless a flag set their
-// directory.
+// cleanUp removes the files of a run without findings, unless a flag named their directory.
 func (h *harness) cleanUp() error {
 	if h.set.work != "" {
 		return nil

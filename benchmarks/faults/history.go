@@ -16,8 +16,8 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// A historyLine is one line of a stored history: one of its parts. JSON, unlike gob,
-// distinguishes a record without a value from one with an empty value.
+// historyLine is one line of a stored history and has one part of it. JSON, unlike gob, distinguishes a record
+// without a value from a record with an empty value.
 type historyLine struct {
 	Config  *oracle.Config  `json:",omitempty"`
 	Sent    *oracle.Sent    `json:",omitempty"`
@@ -25,7 +25,7 @@ type historyLine struct {
 	Live    *oracle.Record  `json:",omitempty"`
 	Final   *oracle.Record  `json:",omitempty"`
 	Sample  *oracle.Sample  `json:",omitempty"`
-	Store   *oracle.Store   `json:",omitempty"` // digests in hex
+	Store   *oracle.Store   `json:",omitempty"` // with its digests in hex
 	Ends    *historyEnds    `json:",omitempty"`
 }
 
@@ -36,7 +36,7 @@ type historyEnds struct {
 	Refused map[string]int `json:",omitempty"`
 }
 
-// keep writes the history of an epoch, to check it again.
+// keep writes the history of an epoch to a file, so that recheck can check it again.
 func (e *epoch) keep(cfg oracle.Config, h *oracle.History) error {
 	path := filepath.Join(e.h.dir, "history-"+e.name+".jsonl.gz")
 	file, err := os.Create(path)
@@ -135,7 +135,7 @@ func readHistory(r io.Reader) (cfg oracle.Config, h oracle.History, err error) {
 	}
 }
 
-// recheck checks a stored history.
+// recheck checks a stored history again.
 func recheck(path string) error {
 	file, err := os.Open(path)
 	if err != nil {

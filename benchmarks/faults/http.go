@@ -21,22 +21,22 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// Part of the events come by HTTP, to a process of 'oncebus ingress'. Their senders repeat a
-// request, byte for byte, until a response says that Kafka has the event.
+// Some of the events are sent by HTTP, to a process of 'oncebus ingress'. Their senders repeat a request, byte for
+// byte, until a response says that Kafka has the event.
 
 const (
-	// senderCount senders send one event at a time each, with a pause between two.
+	// There are senderCount senders. Each sends one event at a time, and pauses between two events.
 	senderCount    = 8
 	senderPauseMax = 400 * time.Millisecond
-	// senderIDs is how many ids the senders share with the raw topics' Zipf ids.
+	// senderIDs is how many ids of events the senders share with the raw topics' ids, which follow Zipf's law.
 	senderIDs = 2_000
-	// requestMax is the patience of a sender, less than that of the route.
+	// requestMax is how long a sender waits for a response. It is shorter than the limit of the route.
 	requestMax = 8 * time.Second
 
 	signatureHeader, signatureSecret = "X-Signature", "secret-of-the-senders"
 )
 
-// httpPart is the http part of a route: with a signature, or without.
+// httpPart returns the http section of a route, with or without signatures.
 func httpPart(path string, signed bool, headers ...string) string {
 	signature := "{scheme: none}"
 	if signed {
@@ -48,7 +48,7 @@ func httpPart(path string, signed bool, headers ...string) string {
 	return fmt.Sprintf("\n    http: {path: %s, signature: %s, headers: [%s]}", path, signature, strings.Join(headers, ", "))
 }
 
-// newGate returns the slot of an app's ingress, with a port that its processes share.
+// newGate returns the slot of an app's ingress. All processes of the slot use the same port.
 func newGate(a *app) (*slot, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it listens for a moment only, to draw a port
 	if err != nil {
@@ -73,8 +73,8 @@ type senders struct {
 
 func startSenders(a *app, rng *rand.Rand) *senders {
 	ctx, cancel := context.WithCancel(a.h.ctx)
-	// Without keep-alives the client repeats no request by itself, so the harness knows how
-	// many there were.
+	// Without keep-alives the HTTP client repeats no request on its own, so the harness knows how many requests there
+	// were.
 	s := &senders{app: a, stop: cancel, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	for n := range senderCount {
 		own := rand.New(rand.NewPCG(rng.Uint64(), uint64(n)))
@@ -83,7 +83,7 @@ func startSenders(a *app, rng *rand.Rand) *senders {
 	return s
 }
 
-// end stops the senders and returns their requests.
+// end stops the senders and returns the requests that they have sent.
 func (s *senders) end() []oracle.Request {
 	s.stop()
 	s.done.Wait()
@@ -105,8 +105,7 @@ func (s *senders) run(ctx context.Context, sender int, rng *rand.Rand) {
 	}
 }
 
-// draw makes an event with a value of its own: of a new key, or of one that the raw topics
-// or other senders have too.
+// draw makes an event with its own value. Its key is new, or is a key that the raw topics or other senders also use.
 func (s *senders) draw(number string, rng *rand.Rand) oracle.Request {
 	id := "http-" + number
 	switch rng.IntN(4) {
@@ -121,8 +120,8 @@ func (s *senders) draw(number string, rng *rand.Rand) oracle.Request {
 	return oracle.Request{Route: "hooks", ID: id, Value: fmt.Appendf(nil, `{"http":%q}`, number), Headers: []oracle.Header{{Key: "id", Value: []byte(id)}}}
 }
 
-// deliver sends an event until a response ends it. Some senders are impatient, and some
-// repeat a request that had a response.
+// deliver sends an event until a response ends the attempts. Some senders are impatient, and some repeat a request
+// that already had a response.
 func (s *senders) deliver(ctx context.Context, event oracle.Request, rng *rand.Rand) {
 	again := rng.IntN(8) == 0
 	for ctx.Err() == nil {
@@ -157,7 +156,7 @@ func (s *senders) deliver(ctx context.Context, event oracle.Request, rng *rand.R
 	}
 }
 
-// forge sends an event with a wrong signature, which must not get to Kafka.
+// forge sends an event with a wrong signature. The event must not reach Kafka.
 func (s *senders) forge(_ context.Context, id string) {
 	q := oracle.Request{Route: "signals", Value: fmt.Appendf(nil, `{"id":%q}`, id)}
 	if status, _, err := s.send(&q, requestMax, signature([]byte("another body"))); err == nil && status != http.StatusUnauthorized && status != http.StatusServiceUnavailable {
@@ -171,8 +170,8 @@ func signature(body []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// send sends one request. It has its own deadline only: a sender that stops still knows
-// what its last request became.
+// send sends one request. Only its own deadline limits it, not the end of the sender: a sender that is stopped must
+// still learn the result of its last request.
 func (s *senders) send(q *oracle.Request, patience time.Duration, signature string) (status int, header http.Header, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -190,7 +189,7 @@ func (s *senders) send(q *oracle.Request, patience time.Duration, signature stri
 	}
 	defer response.Body.Close() //nolint:errcheck // it was only read
 	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		return 0, nil, err // the response did not arrive as a whole
+		return 0, nil, err // the response did not arrive completely
 	}
 	return response.StatusCode, response.Header, nil
 }

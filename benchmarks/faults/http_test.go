@@ -15,8 +15,8 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// TestSendersRepeat: a sender repeats a request, byte for byte, until it has a verdict, and
-// stores each of its requests with its response.
+// TestSendersRepeat: a sender repeats a request, byte for byte, until it has a verdict. It stores each of its
+// requests with the response.
 func TestSendersRepeat(t *testing.T) {
 	var bodies [][]byte
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -29,7 +29,7 @@ func TestSendersRepeat(t *testing.T) {
 		case 1:
 			w.WriteHeader(http.StatusServiceUnavailable)
 		case 2:
-			panic(http.ErrAbortHandler) // it closes the connection
+			panic(http.ErrAbortHandler) // closes the connection without a response
 		default:
 			w.Header().Set("Oncebus-Verdict", "duplicate")
 			w.Header().Set("Oncebus-Key", "k")
@@ -54,7 +54,7 @@ func TestSendersRepeat(t *testing.T) {
 	}
 }
 
-// TestSignature pins the HMAC-SHA-256 that the ingress expects, computed by OpenSSL.
+// TestSignature compares the signature with an HMAC-SHA-256 that OpenSSL computed, which is what the ingress expects.
 func TestSignature(t *testing.T) {
 	if got := signature([]byte(`{"id":"a"}`)); len(got) != hex.EncodedLen(32) || got != knownSignature {
 		t.Errorf("signature %s, want %s", got, knownSignature)

@@ -21,12 +21,12 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// A ledger is a mini app with a routed and a prepartitioned topic. It accounts for every
-// event that it sends: from which places it may be read, and what must have become of it.
+// ledger is a mini app with a routed and a prepartitioned topic. It keeps an account of every event that it sends:
+// the places from which the app may read it, and what must have become of it.
 type ledger struct {
 	*mini
 	events  []*entry
-	deleted map[place]bool // records that a refusal stated as deleted unread
+	deleted map[place]bool // records that a refusal has named as deleted before they were read
 	decided map[decisions.Problem]int
 }
 
@@ -37,40 +37,41 @@ type place struct {
 	offset    int64
 }
 
-// entry is an event.
+// entry is an event in the account.
 type entry struct {
 	id     string
 	keyed  bool
-	at     time.Time // its event time, which duplicates repeat
-	home   int32     // partition of the prepartitioned topic
-	places []place   // of its records
+	at     time.Time // the event time, which duplicates repeat
+	home   int32     // its partition in the prepartitioned topic
+	places []place   // the places of its records
 	fate   fate
 }
 
-// fate is what may become of an event that was not deleted.
+// fate says what may become of an event that was not deleted.
 type fate uint8
 
 const (
 	emittedOnce fate = iota
-	// maybeLate: a decision left unknown what was emitted, so its records may be late.
-	// It is not emitted twice, and none of its records vanishes.
+	// maybeLate: after a decision the app does not know what was emitted, so the records of the event may be late.
+	// The event is not emitted twice, and none of its records vanishes.
 	maybeLate
-	// outputLost: the topic that it was emitted to was deleted. It is not emitted again.
+	// outputLost: the topic to which the event was emitted was deleted. The event is not emitted again.
 	outputLost
-	// deadLetter: it is from the future. It is a dead letter, and not emitted.
+	// deadLetter: the event is from the future. It becomes a dead letter and is not emitted.
 	deadLetter
-	// emittedOnceLater: it was from the future, and is not any more. It is emitted once.
+	// emittedOnceLater: the event was from the future, and no longer is. It is emitted once.
 	emittedOnceLater
 )
 
 // The topics of a ledger besides those of a mini app, without the app's prefix.
 const (
 	keyedRaw, keyedUnique = "keyed.raw", "keyed.unique"
-	// ledgerEvents is how many events each input partition gets by one call of send.
+	// ledgerEvents is how many events one call of send produces for each input partition.
 	ledgerEvents = 30
 )
 
-// ledgerRoutes are the routes of a ledger. None drops an event, and no lease ends.
+// ledgerRoutes is the routes file of a ledger. None of the routes drops events, and leases are so long that none
+// ends.
 const ledgerRoutes = `routes:
   - name: orders
     topics: [APP.orders.raw]
@@ -101,8 +102,7 @@ const ledgerRoutes = `routes:
     dead_letter: APP.ops.dead
 `
 
-// openLedger creates an app on the cluster of h, starts its process, and sends the first
-// events.
+// openLedger creates the app of a ledger on the cluster of h, starts its process, and sends the first events.
 func (h *harness) openLedger(ctx context.Context) (*ledger, error) {
 	a, err := h.newApp(fmt.Sprintf("m%d", miniCount.Add(1)), "a")
 	if err != nil {
@@ -145,26 +145,26 @@ func (l *ledger) close(ctx context.Context) error {
 	return errors.Join(killed, err, l.mini.close(ctx))
 }
 
-// leave ends the process and keeps the topics, on a broker that ends too. After a step of its
-// clock a broker may be fenced for good, because its requests to the controller time out
-// before they are sent: it then deletes no topic.
+// leave ends the process and keeps the topics, on a broker that ends as well. After a step of its clock, a broker may
+// stay fenced for good, because its requests to the controller time out before they are sent. Such a broker deletes
+// no topic.
 func (l *ledger) leave() error {
 	l.client.Close()
 	return l.s.kill()
 }
 
-// changelogs are those of the routed and of the prepartitioned topic.
+// changelogs returns the changelogs of the routed and of the prepartitioned topic.
 func (l *ledger) changelogs() []string {
 	return []string{l.changelog(), l.id + "-" + l.topic(keyedRaw) + "-changelog"}
 }
 
-// inputs are the topics that users write to.
+// inputs returns the topics that users write to.
 func (l *ledger) inputs() []string { return []string{l.topic("orders.raw"), l.topic(keyedRaw)} }
 
 // send sends new events to every partition of both topics, and a duplicate of each.
 func (l *ledger) send(ctx context.Context) error { return l.sendEach(ctx, ledgerEvents) }
 
-// sendEach is send with that many events for each partition.
+// sendEach sends the given number of new events to each partition of both topics, and a duplicate of each event.
 func (l *ledger) sendEach(ctx context.Context, each int) error {
 	from := len(l.events)
 	for n := range each * (rawPartitions + partitions) {
@@ -180,8 +180,8 @@ func (l *ledger) sendEach(ctx context.Context, each int) error {
 // resend sends a duplicate of every event.
 func (l *ledger) resend(ctx context.Context) error { return l.produce(ctx, l.events) }
 
-// produce sends a record of each event and notes its place. It uses a client of its own,
-// because one that knows a topic keeps its id.
+// produce sends a record of each event and adds the record's place to the entry. It uses a new client each time,
+// because a client that knows a topic keeps using the id of the former topic.
 func (l *ledger) produce(ctx context.Context, events []*entry) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(l.h.cluster.seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ClientID("ledger"))
 	if err != nil {
@@ -206,7 +206,7 @@ func (l *ledger) produce(ctx context.Context, events []*entry) error {
 	return nil
 }
 
-// account waits until every event has become what it must. No event may be emitted twice.
+// account waits until every event has become what its fate requires. No event may be emitted twice.
 func (l *ledger) account(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.h.patience(miniMax))
 	defer cancel()
@@ -240,8 +240,8 @@ func (l *ledger) account(ctx context.Context) error {
 	})
 }
 
-// judge compares what became of an event with its fate: how often it was emitted, and
-// became a dead letter. there is false if it may still come.
+// judge compares an event's fate with what became of it: how often it was emitted and how often it became a dead
+// letter. there is false if what is missing may still come.
 func (l *ledger) judge(e *entry, emitted, dead int) (there bool, err error) {
 	switch {
 	case emitted > 1:
@@ -258,7 +258,7 @@ func (l *ledger) judge(e *entry, emitted, dead int) (there bool, err error) {
 	return emitted+dead > 0 || e.fate == outputLost || l.lost(e), nil
 }
 
-// lost reports whether all records of an event were deleted before they were read.
+// lost reports whether all records of an event were deleted before the app read them.
 func (l *ledger) lost(e *entry) bool {
 	for _, p := range e.places {
 		if !l.deleted[p] {
@@ -268,15 +268,14 @@ func (l *ledger) lost(e *entry) bool {
 	return true
 }
 
-// condemn sets the fate of all events so far.
+// condemn sets the fate of all events that were sent so far.
 func (l *ledger) condemn(f fate) {
 	for _, e := range l.events {
 		e.fate = f
 	}
 }
 
-// goOn sends new events and a duplicate of every earlier one. Each must become what it
-// must.
+// goOn sends new events and a duplicate of every earlier event. Each event must then become what its fate requires.
 func (l *ledger) goOn(ctx context.Context) error { return inOrder(ctx, l.resend, l.send, l.account) }
 
 // oncebus runs a command of the program with the settings of the process.
@@ -303,11 +302,11 @@ func (l *ledger) stop(context.Context) error      { return l.s.stop() }
 func (l *ledger) kill(context.Context) error      { return l.s.kill() }
 func (l *ledger) loseState(context.Context) error { return loseStores(l.s) }
 
-// flagIncomplete is the flag of a checkpoint whose changelog lacks rows.
+// flagIncomplete is the flag of a checkpoint which says that the changelog lacks rows.
 const flagIncomplete = 16
 
-// awaitSwept waits until the newest checkpoint of every changelog partition says that no
-// row is missing. Before that only the local state is whole.
+// awaitSwept waits until the newest checkpoint of every changelog partition says that the changelog lacks no row.
+// Until then only the local state is complete.
 func (l *ledger) awaitSwept(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.h.patience(miniMax))
 	defer cancel()
@@ -347,10 +346,10 @@ func (l *ledger) awaitFlushed(ctx context.Context) error {
 	})
 }
 
-// A step is one part of a fault.
+// step is one part of a fault.
 type step func(context.Context) error
 
-// inOrder takes steps until one fails.
+// inOrder takes the steps one after the other until one fails.
 func inOrder(ctx context.Context, steps ...step) error {
 	for _, s := range steps {
 		if err := s(ctx); err != nil {
@@ -360,9 +359,9 @@ func inOrder(ctx context.Context, steps ...step) error {
 	return nil
 }
 
-// deciding does work, and meanwhile decides by command on every partition that waits: with
-// the first of the ways for its problem that it has. No partition may wait for another
-// reason.
+// deciding calls work and meanwhile decides, by command, for every partition that waits. ways lists the expected
+// problems and, for each, the ways to decide; deciding uses the first way that the refusal offers. No partition may
+// wait because of another problem.
 func (l *ledger) deciding(ctx context.Context, ways map[decisions.Problem][]decisions.Way, work func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, l.h.patience(2*miniMax))
 	defer cancel()
@@ -383,7 +382,7 @@ func (l *ledger) deciding(ctx context.Context, ways map[decisions.Problem][]deci
 		}
 		all, err := decisions.ReadDecisions(ctx, l.client, t, nil)
 		if err != nil {
-			continue // a broker is down: the next look reads them
+			continue // a broker is down: the next pass reads the refusals
 		}
 		for _, r := range all.Sorted() {
 			if decided[r.Name()+r.Facts] {
@@ -404,8 +403,8 @@ func (l *ledger) deciding(ctx context.Context, ways map[decisions.Problem][]deci
 	}
 }
 
-// decideOn accepts a refusal with one of its ways: the first of a problem by the command that
-// the refusal names, others without the time that a process takes.
+// decideOn accepts a refusal in one of its ways. For the first refusal of a problem it runs the command that the
+// refusal names. For the others it writes the acceptance directly, which saves the time that a process takes.
 func (l *ledger) decideOn(ctx context.Context, t *decisions.Topology, r *decisions.Refusal, way decisions.Way) error {
 	if err := l.noteDeleted(r); err != nil {
 		return err
@@ -425,7 +424,7 @@ func (l *ledger) decideOn(ctx context.Context, t *decisions.Topology, r *decisio
 
 var deletedRange = regexp.MustCompile(`its records at offsets (\d+) to (\d+), at most (\d+), were deleted before they were read`)
 
-// noteDeleted notes the records that a refusal states as deleted unread.
+// noteDeleted records which records a refusal names as deleted before they were read.
 func (l *ledger) noteDeleted(r *decisions.Refusal) error {
 	if r.Problem != decisions.InputDeleted {
 		return nil
@@ -447,7 +446,7 @@ func (l *ledger) noteDeleted(r *decisions.Refusal) error {
 	return nil
 }
 
-// expectDecided checks that exactly these problems were decided on.
+// expectDecided returns a step that checks that decisions were made on exactly these problems.
 func (l *ledger) expectDecided(problems ...decisions.Problem) step {
 	return func(context.Context) error {
 		want := map[decisions.Problem]bool{}

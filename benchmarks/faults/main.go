@@ -22,24 +22,24 @@ import (
 // settings are the flags of a run.
 type settings struct {
 	duration  time.Duration
-	epoch     time.Duration // longest epoch
+	epoch     time.Duration // the longest duration of an epoch
 	seed      uint64
 	nodes     int
-	kafka     string   // release that the brokers start with
-	previous  string   // commit of the earlier program of the scenario previous
-	filter    []string // rows or names of faults; empty for all
+	kafka     string   // the release with which the brokers start
+	previous  string   // the commit of the earlier program in the scenario previous
+	filter    []string // rows or names of faults; empty means all
 	interval  time.Duration
 	minFaults int
-	minPoint  int // kills at each fault point
-	apps      int // side by side
+	minPoint  int // required number of kills at each fault point
+	apps      int // number of apps side by side
 	rate      int // raw records a second
 	results   string
 	work      string
-	scenario  string // run this scenario only
-	round     string // roundRows or roundFaults: the run ends with a complete round
+	scenario  string // run only this scenario
+	round     string // roundRows or roundFaults: the run ends when the round is complete
 	list      bool
-	lenient   bool   // report missed times without failing
-	recheck   string // history of an earlier run
+	lenient   bool   // report missed time limits without failing
+	recheck   string // file with the history of an earlier run
 }
 
 func main() {
@@ -77,8 +77,8 @@ func main() {
 	}
 }
 
-// untilSignals returns a context that ends with the second SIGINT or SIGTERM, and one
-// that ends with the first: the run is checked and reported up to there.
+// untilSignals returns two contexts. halt ends with the first SIGINT or SIGTERM: the run then checks and reports what
+// it has. ctx ends with the second signal.
 func untilSignals() (ctx, halt context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	halt, first := context.WithCancel(ctx)
@@ -99,7 +99,7 @@ func untilSignals() (ctx, halt context.Context, stop func()) {
 	}
 }
 
-// parseFlags reads the flags and sets those that depend on others.
+// parseFlags reads the flags and derives the settings that depend on several flags.
 func parseFlags(args []string) (settings, error) {
 	var s settings
 	var filter string
@@ -155,7 +155,7 @@ func parseFlags(args []string) (settings, error) {
 	return s, nil
 }
 
-// setDefaults sets what the flags leave open.
+// setDefaults sets the settings that the flags leave open.
 func (s *settings) setDefaults() {
 	s.kafka = kafkatest.Version()
 	if sc := scenarioByName(s.scenario); sc != nil && sc.apart {
@@ -165,7 +165,7 @@ func (s *settings) setDefaults() {
 		s.seed = rand.Uint64()
 	}
 	if s.minFaults < 0 && s.round != "" {
-		s.minFaults = 0 // the round itself is required
+		s.minFaults = 0 // the complete round is required instead
 	} else if s.minFaults < 0 {
 		s.minFaults = int(s.duration / (15 * time.Second))
 	}

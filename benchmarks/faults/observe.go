@@ -19,9 +19,8 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// An observer reads all topics of an app read_committed, from before the first record
-// on, and stores the records. It derives the progress of the app, the delay of
-// events, and how long no task made progress.
+// observer reads all topics of an app read_committed, from before the first record on, and stores the records. From
+// them it derives the progress of the app, the delay of events, and how long no task made progress.
 type observer struct {
 	app    *app
 	client *kgo.Client
@@ -30,32 +29,32 @@ type observer struct {
 
 	mu      sync.Mutex // also guards all fields down to stall
 	live    map[string][]oracle.Record
-	lost    error   // the log lost records before the observer read them
-	flows   []int64 // by raw partition: the newest record that was routed, as made (us)
+	lost    error   // the log lost records before the observer could read them
+	flows   []int64 // by raw partition: when the newest routed record was made (us)
 	tasks   []taskProgress
 	unmet   map[outcomePlace]bool // outcomes seen in one of two topics: true in the outcomes topic, false in the repartition topic
 	writers []write               // of the changelog, oldest first
 	delays  []delay               // of unique events, by arrival
 	outputs int                   // records in the output topics
 	quiet   time.Time             // when stalls begin to count
-	stall   stall                 // the longest so far
+	stall   stall                 // the longest stall so far
 
 	samplesMu sync.Mutex
 	samples   []oracle.Sample
 }
 
-// taskProgress is the progress of the task of a partition.
+// taskProgress is the progress of the task of one partition.
 type taskProgress struct {
-	waiting []waitingRecord // repartition records above the last checkpoint seen
-	next    int64           // of the last checkpoint
-	sent    int64           // the newest record that was judged, as made (us)
-	moved   time.Time       // when that last changed
+	waiting []waitingRecord // repartition records above the last checkpoint that was read
+	next    int64           // next offset in the last checkpoint
+	sent    int64           // when the newest judged record was made (us)
+	moved   time.Time       // when sent last changed
 }
 
 type waitingRecord struct{ offset, sent int64 }
 
-// write is a checkpoint row of the changelog: its producer, and the task's
-// transaction, counted from 1.
+// write is a checkpoint row of the changelog: the id of its producer, and the number of the task's transaction,
+// counted from 1.
 type write struct {
 	partition int32
 	offset    int64
@@ -64,18 +63,17 @@ type write struct {
 	seen      time.Time
 }
 
-// delay is the time from the creation of a unique event until a read_committed reader
-// had it; both in us.
+// delay is the time from the creation of a unique event until a read_committed reader had it. Both fields are in us.
 type delay struct{ sent, seen int64 }
 
-// stall is a time in which a task had input and committed nothing.
+// stall is a time during which a task had input and committed nothing.
 type stall struct {
 	took time.Duration
 	task int
-	at   time.Time // its end
+	at   time.Time // when the stall ended
 }
 
-// observe starts an observer. The app's topics exist and are empty.
+// observe starts an observer. The app's topics must exist and be empty.
 func observe(a *app) (*observer, error) {
 	from := map[string]map[int32]kgo.Offset{}
 	for _, topic := range a.observed() {
@@ -129,7 +127,7 @@ func (o *observer) tail(ctx context.Context) {
 	}
 }
 
-// note updates the app's progress by a record that became visible.
+// note updates the app's progress by a record that has become visible.
 func (o *observer) note(r *kgo.Record, now time.Time) {
 	switch r.Topic {
 	case o.app.verdicts():
@@ -137,12 +135,12 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 		if flow, sent, ok := flowOf(r.Headers); ok {
 			o.flows[flow] = max(o.flows[flow], sent)
 			t := &o.tasks[r.Partition]
-			if r.Offset < t.next { // the reader had the checkpoint first
+			if r.Offset < t.next { // the observer has read the checkpoint first
 				t.sent = max(t.sent, sent)
 				return
 			}
 			if len(t.waiting) == 0 {
-				t.moved = now // it had no input until now
+				t.moved = now // the task had no input until now
 			}
 			t.waiting = append(t.waiting, waitingRecord{r.Offset, sent})
 		} else if ofIngress(r) || isExtra(r) {
@@ -164,7 +162,7 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 		if !ok {
 			return
 		}
-		// An event without a dedup key becomes a dead letter at once.
+		// An event without a dedup key becomes a dead letter in the routing stage, so it counts at once.
 		o.flows[flow] = max(o.flows[flow], sent)
 		if verdictOf(r.Headers) == "unique" {
 			o.delays = append(o.delays, delay{sent, now.UnixMicro()})
@@ -172,13 +170,13 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 	}
 }
 
-// ofIngress reports whether the ingress wrote a record of the repartition topic.
+// ofIngress reports whether the ingress wrote this record of the repartition topic.
 func ofIngress(r *kgo.Record) bool {
 	const flagFromIngress = 4
 	return len(r.Key) > 1 && r.Key[0] == 2 && r.Key[1]&flagFromIngress != 0 // version | flags
 }
 
-// isExtra reports whether a record is of the added route, whose flow is above all others.
+// isExtra reports whether a record belongs to the added route, whose flow number is above all others.
 func isExtra(r *kgo.Record) bool {
 	return slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool {
 		return h.Key == headerFlow && len(h.Value) == 9 && int(h.Value[0]) == flows
@@ -202,12 +200,12 @@ func (o *observer) advance(task int, next int64, now time.Time) {
 	t.waiting = t.waiting[done:]
 }
 
-// partialVersion is the first byte of a partial checkpoint. Marks and a length follow, then
-// what a whole one begins with.
+// partialVersion is the first byte of a partial checkpoint. Marks and a length follow, and then the same fields with
+// which a full checkpoint begins.
 const partialVersion = 5
 
-// readCheckpoint reads the next offset and the sequence; the leader epoch is
-// between them, version and flags before.
+// readCheckpoint returns the next offset and the transaction number of a checkpoint. The value begins with version
+// and flags; the leader epoch is between the two results.
 func readCheckpoint(value []byte) (next, sequence int64) {
 	if len(value) > 2 && value[0] == partialVersion {
 		_, n := binary.Uvarint(value[2:])
@@ -221,7 +219,7 @@ func readCheckpoint(value []byte) (next, sequence int64) {
 	return fields[0], fields[2]
 }
 
-// verdictOf returns the verdict of an emitted record. Only a unique event may say none.
+// verdictOf returns the verdict of an emitted record. If the headers name none, the event is unique.
 func verdictOf(headers []kgo.RecordHeader) string {
 	for i := range headers {
 		if headers[i].Key == "oncebus-verdict" {
@@ -231,8 +229,8 @@ func verdictOf(headers []kgo.RecordHeader) string {
 	return "unique"
 }
 
-// passed returns nil if, for every raw partition and every task, a record made after
-// t is processed and committed; else the error names the late one.
+// passed returns nil if every raw partition and every task has processed and committed a record that was made after
+// t. Otherwise the error names what is late.
 func (o *observer) passed(t time.Time) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -250,9 +248,8 @@ func (o *observer) passed(t time.Time) error {
 	return nil
 }
 
-// recovered waits until every raw partition and every task has processed a record
-// made after t, or until enough, if it is not nil, returns true. It returns the time
-// since t.
+// recovered waits until every raw partition and every task has processed a record that was made after t. If enough is
+// not nil, recovered also ends when enough returns true. It returns the time since t.
 func (o *observer) recovered(ctx context.Context, t time.Time, limit time.Duration, enough func() bool) (time.Duration, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, t.Add(limit), fmt.Errorf("%v are over", limit))
 	defer cancel()
@@ -266,7 +263,7 @@ func (o *observer) recovered(ctx context.Context, t time.Time, limit time.Durati
 	return time.Since(t), err
 }
 
-// restartStalls drops the stalls up to now, such as those of a first start.
+// restartStalls forgets the stalls up to now, such as the stall of a first start.
 func (o *observer) restartStalls() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -285,17 +282,17 @@ func (o *observer) drained() error {
 	return o.unrouted()
 }
 
-// sample fetches once a second the dedup group's committed offsets.
+// sample reads the committed offsets of the dedup group once a second.
 func (o *observer) sample(ctx context.Context) {
 	for kafkatest.Pause(ctx, time.Second) == nil {
 		asked, cancel := context.WithTimeout(ctx, 5*time.Second)
-		_ = o.sampleOnce(asked) // the broker may be stopped
+		_ = o.sampleOnce(asked) // the broker may be stopped: the next sample tries again
 		cancel()
 	}
 }
 
-// sampleOnce stores the group's offsets. It has the lock during the request, so that
-// no response from before a reset is stored after it.
+// sampleOnce stores the group's offsets. It holds the lock during the request, so that no response from before a
+// reset is stored after the reset.
 func (o *observer) sampleOnce(ctx context.Context) error {
 	o.samplesMu.Lock()
 	defer o.samplesMu.Unlock()
@@ -311,8 +308,8 @@ func (o *observer) sampleOnce(ctx context.Context) error {
 	return nil
 }
 
-// noteReset records for the oracle that the harness is about to set the group's
-// offsets; -1 deletes one.
+// noteReset tells the oracle that the harness is about to set the group's offsets. An offset of -1 means that it is
+// deleted.
 func (o *observer) noteReset(offsets map[int32]int64) {
 	o.samplesMu.Lock()
 	defer o.samplesMu.Unlock()

@@ -20,27 +20,27 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// startMax limits the time until a started process is ready. Another fault may have
-// stopped the broker for a minute of it.
+// startMax limits the time until a started process is ready. It is long, because another fault may stop the broker
+// for a minute meanwhile.
 const startMax = 3 * time.Minute
 
-// A slot is an instance id with a state directory, for one process at a time; both
-// outlive the processes. Only one goroutine at a time may use it.
+// slot is an instance id with a state directory, for one process at a time. The id and the directory outlive the
+// processes. A slot is not safe for concurrent use.
 type slot struct {
 	app   *app
 	name  string // instance id
-	label string // of directory and log; the name, but for a second process of an instance
+	label string // name of the directory and the log: the instance id, except for a second process of an instance
 	// binary is the program that the next process runs.
 	binary string
-	// Of an ingress: its command, the address of its requests, and further settings.
+	// These fields are for an ingress: its command, the address for requests, and further settings.
 	command, address string
 	more             []string
-	// doomed means that processes that start from now on may end by themselves.
+	// doomed says that processes which start from now on may end by themselves.
 	doomed bool
 
 	mu      sync.Mutex
 	proc    *program.Process
-	awaited bool // the harness ends the process, or expects its end
+	awaited bool // the harness ends the process or expects that it ends
 }
 
 func newSlot(a *app, name string) *slot {
@@ -56,8 +56,8 @@ func (s *slot) logPath() string {
 	return filepath.Join(s.app.h.dir, "logs", s.app.id+"-"+s.label+".log")
 }
 
-// environ returns the environment of a process. settings are those of a fault,
-// without prefix; variables of the Go runtime are settings too.
+// environ returns the environment of a process. settings are the settings of a fault, without the prefix; they may
+// include variables of the Go runtime.
 func (s *slot) environ(settings []string) []string {
 	env := append(program.Isolated(s.app.dir), failpoint.WallStepVariable+"="+s.stepFile())
 	more := []string{
@@ -68,10 +68,10 @@ func (s *slot) environ(settings []string) []string {
 		"COMMIT_INTERVAL=" + commitInterval.String(),
 		"SESSION_TIMEOUT=" + sessionTimeout.String(),
 		"TRANSACTION_TIMEOUT=" + transactionTimeout.String(),
-		// Stores write and merge runs all the time, so that a kill interrupts them.
+		// With these settings stores write and merge runs all the time, so that kills interrupt such work.
 		"STATE_FLUSH_ROWS=" + strconv.Itoa(flushRows),
 		"STATE_FLUSH_AGE=" + flushAge.String(),
-		// The harness damages state more often than disks do.
+		// The harness damages state more often than disks do, so the limit on rebuilds is switched off.
 		"REBUILDS_PER_HOUR=0",
 	}
 	for _, setting := range slices.Concat(s.more, settings) {
@@ -87,10 +87,10 @@ func (s *slot) environ(settings []string) []string {
 	}.Environ()...)
 }
 
-// start runs the program in the slot and returns once its HTTP server listens.
-// settings are NAME=value without prefix and override the harness's own.
+// start runs the program in the slot and returns once its HTTP server listens. settings have the form NAME=value
+// without the prefix, and override the harness's own settings.
 func (s *slot) start(ctx context.Context, settings ...string) error {
-	// Not bound to ctx: the process outlives the fault that starts it.
+	// The command is not bound to ctx, because the process outlives the fault that starts it.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.binary, s.command)
 	cmd.Env = s.environ(settings)
 	proc, err := program.Start(s.name+" of "+s.app.id, cmd, s.logPath())
@@ -106,8 +106,8 @@ func (s *slot) start(ctx context.Context, settings ...string) error {
 	return err
 }
 
-// watch waits for the end of a process. An end that the harness did not cause is a
-// violation: an external fault may cost time, but must not end the process.
+// watch waits until a process ends. If the harness did not cause the end, that is a violation: an external fault may
+// cost time, but must not end the process.
 func (s *slot) watch(proc *program.Process) {
 	<-proc.Exited()
 	s.mu.Lock()
@@ -118,21 +118,21 @@ func (s *slot) watch(proc *program.Process) {
 	}
 }
 
-// expectEnd makes the watcher accept the end of the process.
+// expectEnd makes watch accept that the process ends.
 func (s *slot) expectEnd() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.awaited = true
 }
 
-// expectNoEnd makes the watcher report the end of the process.
+// expectNoEnd makes watch report a violation if the process ends.
 func (s *slot) expectNoEnd() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.awaited = false
 }
 
-// current returns the newest process in the slot; nil before the first.
+// current returns the newest process in the slot; nil before the first start.
 func (s *slot) current() *program.Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +154,7 @@ func (s *slot) kill() error {
 	return nil
 }
 
-// stop ends the process with SIGTERM, which must end with exit code 0.
+// stop ends the process with SIGTERM. The process must end with exit code 0.
 func (s *slot) stop() error {
 	if !s.alive() {
 		return nil

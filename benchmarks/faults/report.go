@@ -26,8 +26,8 @@ type report struct {
 	mu       sync.Mutex
 	expected []*fault
 	set      settings
-	path     string         // of the files, without the ending; "" before the first write
-	armed    map[string]int // processes armed now, by the name of the fault
+	path     string         // path of the report's files without the ending; "" before the first write
+	armed    map[string]int // number of processes that are armed now, by the name of the fault
 
 	Seed      uint64           `json:"seed"`
 	Nodes     int              `json:"nodes"`
@@ -35,13 +35,13 @@ type report struct {
 	Kafka     string           `json:"kafka"`
 	Started   time.Time        `json:"started"`
 	Seconds   float64          `json:"seconds"`
-	Faults    int              `json:"faults"`     // that struck
-	NotStruck int              `json:"not_struck"` // drawn, but not struck
-	Crowded   int              `json:"crowded"`    // faults that were active together with others of their app
+	Faults    int              `json:"faults"`     // faults that struck
+	NotStruck int              `json:"not_struck"` // faults that were drawn but did not strike
+	Crowded   int              `json:"crowded"`    // faults that were active at the same time as other faults of their app
 	Unchecked map[string]int   `json:"unchecked"`  // faults of the epochs without a check, such as those of a run that was broken off
 	Records   int              `json:"raw_records"`
 	Outputs   int              `json:"output_records"`
-	Claims    map[string]int   `json:"claim_mode"`             // what was compared, see claimWords
+	Claims    map[string]int   `json:"claim_mode"`             // how many records were compared, see claimWords
 	Rate      float64          `json:"raw_records_per_second"` // over the whole run, checks included
 	Stall     float64          `json:"longest_stall_seconds"`
 	Quiet     quantiles        `json:"recovery_in_quiet"`
@@ -53,13 +53,13 @@ type report struct {
 	quiets []time.Duration
 }
 
-// faultResult has the results of one fault of the matrix.
+// faultResult has the results for one fault of the matrix.
 type faultResult struct {
 	Row       string    `json:"row"`
 	Name      string    `json:"name"`
 	Struck    int       `json:"struck"`
 	NotStruck int       `json:"not_struck"`
-	Recovery  quantiles `json:"recovery"` // of strikes without other faults
+	Recovery  quantiles `json:"recovery"` // only of strikes during which no other fault was active
 
 	took []time.Duration
 }
@@ -73,13 +73,13 @@ type epochResult struct {
 	Drain        time.Duration  `json:"drain_ns"`
 	Check        time.Duration  `json:"check_ns"`
 	LongestStall time.Duration  `json:"longest_stall_ns"`
-	Delays       quantiles      `json:"delays"`       // of unique events, faults included
+	Delays       quantiles      `json:"delays"`       // of unique events, also during faults
 	Rows         map[string]int `json:"traffic_rows"` // records of rows t1 to t3
 	Claims       map[string]int `json:"claim_mode"`
 	Report       string         `json:"report"`
 }
 
-// quantiles of durations, in seconds.
+// quantiles has quantiles of durations, in seconds.
 type quantiles struct {
 	N   int     `json:"n"`
 	P50 float64 `json:"p50_s"`
@@ -117,7 +117,7 @@ func newReport(s settings) *report {
 	}
 }
 
-// expect sets the faults that must strike.
+// expect sets which faults the run must show.
 func (r *report) expect(faults []*fault) {
 	r.expected = faults
 	for _, f := range faults {
@@ -170,7 +170,7 @@ func (r *report) result(of *fault) *faultResult {
 	return r.ByFault[slices.IndexFunc(r.ByFault, func(f *faultResult) bool { return f.Row == of.row && f.Name == of.name })]
 }
 
-// quiet records how long events took to be processed without any fault.
+// quiet records how long the app took to process events while no fault was active.
 func (r *report) quiet(took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -204,7 +204,7 @@ func (r *report) finish(h *harness) error {
 	return err
 }
 
-// sum sets the fields that depend on all others.
+// sum computes the fields that depend on all others.
 func (r *report) sum(h *harness) {
 	r.Seconds = time.Since(h.began).Seconds()
 	r.Rate = float64(r.Records) / r.Seconds
@@ -218,10 +218,10 @@ func (r *report) sum(h *harness) {
 // The values of settings.round.
 const roundRows, roundFaults = "rows", "faults"
 
-// roundComplete reports whether the run has the round that its settings require.
+// roundComplete reports whether the run has completed the round that its settings require.
 func (r *report) roundComplete() bool { return r.set.round != "" && len(r.roundLeft()) == 0 }
 
-// roundLeft names the rows or faults that must still strike.
+// roundLeft names the rows or faults that have not struck yet.
 func (r *report) roundLeft() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,8 +239,8 @@ func (r *report) roundLeft() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(struck)), func(name string) bool { return struck[name] })
 }
 
-// drawn returns how many faults the decks gave. Each app has a deck of its own, with few
-// cards for the many kills of a killChain.
+// drawn returns how many faults were drawn from the decks. Each app has its own deck, in which few killChain cards
+// stand for many kills.
 func (r *report) drawn() int {
 	n := r.Faults
 	for _, f := range r.ByFault {
@@ -269,7 +269,7 @@ func (r *report) verdict(h *harness) error {
 	if r.Faults < r.set.minFaults {
 		errs = append(errs, fmt.Errorf("%d faults struck, want at least %d", r.Faults, r.set.minFaults))
 	}
-	// A run too short for the whole deck must only show the faults that it drew.
+	// A run that is too short for the whole deck needs to show only the faults that it drew.
 	whole := r.drawn() >= 3*len(r.expected)*r.set.apps/2
 	for _, f := range r.ByFault {
 		if f.Struck == 0 && (whole || f.NotStruck > 1) {
@@ -314,7 +314,7 @@ func (r *report) writeHead(b *strings.Builder) {
 	}
 }
 
-// command is the command of the run.
+// command returns the command line of the run.
 func (s settings) command(kafka string) string {
 	line := fmt.Sprintf("go run ./benchmarks/faults -duration %v -seed %d -nodes %d -interval %v", s.duration, s.seed, s.nodes, s.interval)
 	if s.apps > 1 {
@@ -395,8 +395,8 @@ func (r *report) writeEpochs(b *strings.Builder) {
 	}
 }
 
-// write writes the results so far into the results directory, if there is one. Earlier
-// reports of the day remain.
+// write writes the results so far into the results directory, if there is one. It does not overwrite earlier reports
+// of the same day.
 func (r *report) write(h *harness) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,10 +12,10 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// envRole makes a second process of this program a helper; see runRole.
+// envRole makes a process of this program a helper process; see runRole.
 const envRole = "ONCEBUS_FAULTS_ROLE"
 
-// roleBurn is a process that uses all the CPU it can get.
+// roleBurn is the role of a process that uses all the CPU it can get.
 const roleBurn = "burn"
 
 // runRole is the main function of a helper process.
@@ -31,7 +31,7 @@ func runRole(role string) {
 	}
 }
 
-// startBurners starts processes that use CPU.
+// startBurners starts n processes that use CPU.
 func startBurners(ctx context.Context, n int) ([]*kafkatest.Process, error) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -10,20 +10,19 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// A scenario measures one promise in numbers, without any fault.
+// scenario measures one promise in numbers, while no fault is active.
 type scenario struct {
 	name    string
-	what    string // the measured time
+	what    string // what the measured time is
 	promise string
 	limit   time.Duration
 	rounds  int
-	// apart means that it runs only alone (-scenario), on so many brokers of this
-	// release; 0 and "" are the defaults.
+	// apart says that the scenario runs only alone (-scenario), on the given number of brokers of the given release.
+	// 0 and "" mean the defaults.
 	apart bool
 	nodes int
 	kafka string
-	// prepare, if it is not nil, runs before the app starts. Its error wrapping
-	// errLeftOut ends the run without a finding.
+	// prepare, if not nil, runs before the app starts. If its error wraps errLeftOut, the run ends without a finding.
 	prepare func(ctx context.Context, h *harness) error
 	// play runs one round and returns its measurements.
 	play func(ctx context.Context, e *epoch, round int) ([]time.Duration, error)
@@ -102,7 +101,7 @@ func (h *harness) scenarioAlone(rep *report) error {
 	return h.finishEpoch(e, rep)
 }
 
-// playScenarios runs all scenarios that need no run of their own.
+// playScenarios runs all scenarios that can share an epoch.
 func (e *epoch) playScenarios(ctx context.Context, rep *report) error {
 	for _, s := range scenarios {
 		if s.apart {
@@ -119,7 +118,7 @@ func (e *epoch) playScenario(ctx context.Context, rep *report, s *scenario) erro
 	var times []time.Duration
 	rounds := s.rounds
 	if e.h.set.round != "" {
-		rounds = 1 // a round checks the promise; further rounds measure the distribution
+		rounds = 1 // one round checks the promise; further rounds would only measure the distribution
 	}
 	for round := range rounds {
 		took, err := s.play(ctx, e, round)
@@ -157,14 +156,14 @@ func (r *report) scenario(s scenarioResult) {
 	r.Scenarios = append(r.Scenarios, s)
 }
 
-// two leaves only the first two processes running, with all tasks.
+// two stops all processes but the first two, which then have all tasks.
 func (e *epoch) two(ctx context.Context) error {
 	for _, s := range e.base[2:] {
 		if err := s.stop(); err != nil {
 			return err
 		}
 	}
-	// The others have its tasks when its session is over.
+	// The two processes get the tasks of a stopped process when its session is over.
 	if err := errors.Join(kafkatest.Pause(ctx, sessionTimeout), e.base[0].awaitReady(ctx), e.base[1].awaitReady(ctx)); err != nil {
 		return err
 	}
@@ -199,8 +198,7 @@ func playTakeOver(ctx context.Context, e *epoch, round int) ([]time.Duration, er
 	return []time.Duration{took}, err
 }
 
-// playRolling measures the delay of every unique event that was made during a rolling
-// restart.
+// playRolling measures the delay of every unique event that is made during a rolling restart.
 func playRolling(ctx context.Context, e *epoch, _ int) ([]time.Duration, error) {
 	if _, err := e.obs.recovered(ctx, time.Now(), e.h.patience(quietMax), nil); err != nil {
 		return nil, err
@@ -221,7 +219,7 @@ func playRolling(ctx context.Context, e *epoch, _ int) ([]time.Duration, error) 
 	return e.obs.delaysBetween(began, ended), nil
 }
 
-// delaysBetween returns the delays of unique events made in a span of time.
+// delaysBetween returns the delays of the unique events that were made between two moments.
 func (o *observer) delaysBetween(from, to time.Time) []time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -17,27 +17,27 @@ import (
 )
 
 const (
-	// upgradeFrom is the release of Kafka with which the scenario upgrade starts: the
-	// last one of Kafka 3, without the transactions of KIP-890.
+	// upgradeFrom is the release of Kafka with which the scenario upgrade starts: the last release of Kafka 3, whose
+	// transactions are from before KIP-890.
 	upgradeFrom = "3.9.2"
-	// mixedTime is how long two versions of the program run with the same tasks.
+	// mixedTime is how long two versions of the program run at the same time and share the tasks.
 	mixedTime = 3 * time.Second
-	// refusedTime is how long the app goes on after another version has refused.
+	// refusedTime is how long the app continues after a process of another version has refused to start.
 	refusedTime = 20 * time.Second
 )
 
-// errLeftOut is wrapped by the error of a scenario that this machine cannot run.
+// errLeftOut is wrapped by the error of a scenario that cannot run on this machine.
 var errLeftOut = errors.New("left out")
 
-// errStarted says that a process started that must refuse.
+// errStarted says that a process runs which should have refused to start.
 var errStarted = errors.New("it runs")
 
-// errRefused is wrapped by the error of a process that ends instead of running with
-// another version. The app must then go on as before.
+// errRefused is wrapped by the error of a process that ends because it must not run together with another version.
+// The app must then continue as before.
 var errRefused = errors.New("it refuses to start")
 
-// playUpgrade upgrades the controller and one broker after the other to the newest
-// release, and then the features, under load. No process of the app restarts.
+// playUpgrade upgrades the controller, then one broker after the other to the newest release, and then the features,
+// all under load. No process of the app restarts.
 func playUpgrade(ctx context.Context, e *epoch, _ int) ([]time.Duration, error) {
 	c := e.h.cluster
 	var times []time.Duration
@@ -60,7 +60,7 @@ func playUpgrade(ctx context.Context, e *epoch, _ int) ([]time.Duration, error) 
 	if err := e.step(ctx, &times, fmt.Sprintf("features %v", levels)); err != nil {
 		return times, err
 	}
-	// Producers begin transactions of the new version one by one.
+	// Producers change to the new version of transactions one by one, each when it begins a transaction.
 	if err := errors.Join(kafkatest.Pause(ctx, transactionTimeout), e.step(ctx, &times, "a transaction timeout later")); err != nil {
 		return times, err
 	}
@@ -72,7 +72,7 @@ func playUpgrade(ctx context.Context, e *epoch, _ int) ([]time.Duration, error) 
 	return times, nil
 }
 
-// step waits until the app has processed events made from now on, and notes the time.
+// step waits until the app has processed events that are made from now on, and records how long this took.
 func (e *epoch) step(ctx context.Context, times *[]time.Duration, what string) error {
 	took, err := e.obs.recovered(ctx, time.Now(), e.h.patience(quietMax), nil)
 	*times = append(*times, took)
@@ -84,7 +84,7 @@ func (e *epoch) step(ctx context.Context, times *[]time.Duration, what string) e
 	return nil
 }
 
-// preparePrevious builds the earlier program, with which the app's processes start.
+// preparePrevious builds the earlier program. The app's processes start with it.
 func preparePrevious(ctx context.Context, h *harness) error {
 	built, err := program.BuildCommit(ctx, h.set.previous, filepath.Join(h.dir, "previous"), "-tags", "failpoints")
 	if errors.Is(err, program.ErrNoCommit) {
@@ -97,10 +97,10 @@ func preparePrevious(ctx context.Context, h *harness) error {
 	return err
 }
 
-// playPrevious (row u1) updates the processes one after the other from the earlier program to
-// this one, back, and forth again. In between, both run in one app, and tasks move from
-// one to the other with their state in the changelog, or with the same local state. Then it
-// raises the level of the app, which the earlier program must refuse from then on.
+// playPrevious (row u1) updates one process after the other from the earlier program to this program, then back, and
+// then forth again. In between, processes of both versions run in one app, and tasks move between them, either with
+// their state from the changelog or with the same local state. Then playPrevious raises the level of the app, after
+// which the earlier program must refuse to start.
 func playPrevious(ctx context.Context, e *epoch, _ int) ([]time.Duration, error) {
 	earlier := e.h.binary
 	var times []time.Duration
@@ -113,7 +113,7 @@ func playPrevious(ctx context.Context, e *epoch, _ int) ([]time.Duration, error)
 			if i == len(e.base)-1 {
 				continue
 			}
-			// A crash moves its tasks to processes of both versions.
+			// A crash moves the tasks of this process to processes of both versions.
 			if err := errors.Join(kafkatest.Pause(ctx, mixedTime), s.kill(), s.start(ctx), s.awaitReady(ctx)); err != nil {
 				return times, err
 			}
@@ -126,8 +126,8 @@ func playPrevious(ctx context.Context, e *epoch, _ int) ([]time.Duration, error)
 	return times, err
 }
 
-// finalize raises the level of the app while its processes run, kills one of them, and starts
-// the earlier program once, which must refuse.
+// finalize raises the level of the app while its processes run, and kills one of them. Then it starts the earlier
+// program once, which must refuse to run.
 func (e *epoch) finalize(ctx context.Context, earlier string, times *[]time.Duration) error {
 	s := e.base[0]
 	cmd := exec.CommandContext(ctx, e.h.current, "finalize")
@@ -150,8 +150,8 @@ func (e *epoch) finalize(ctx context.Context, earlier string, times *[]time.Dura
 	return errors.Join(s.start(ctx), s.awaitReady(ctx), e.step(ctx, times, "after the earlier program refused"))
 }
 
-// changeVersion restarts a process with another program. It returns false if that one
-// refuses; the process then runs as before.
+// changeVersion restarts a process with another program. If that program refuses to start, changeVersion returns
+// false, and the process runs as before.
 func (e *epoch) changeVersion(ctx context.Context, s *slot, way, binary string, times *[]time.Duration) (bool, error) {
 	if err := s.stop(); err != nil {
 		return false, err
@@ -167,12 +167,12 @@ func (e *epoch) changeVersion(ctx context.Context, s *slot, way, binary string, 
 	}
 	s.binary = was
 	what := fmt.Sprintf("%s, process %s: %v; it runs as before", way, s.name, err)
-	// The check at the end needs records of each kind.
+	// The check at the end of the epoch needs records of each kind, so the app runs for some time.
 	err = errors.Join(s.start(ctx), s.awaitReady(ctx), kafkatest.Pause(ctx, refusedTime), e.step(ctx, times, what))
 	return false, err
 }
 
-// startVersion starts a process of another version, which becomes ready or refuses.
+// startVersion starts a process of another version. The process becomes ready or refuses to run.
 func (e *epoch) startVersion(ctx context.Context, s *slot) error {
 	s.doomed = true
 	ctx, cancel := context.WithTimeout(ctx, e.h.patience(quietMax))

@@ -21,9 +21,8 @@ import (
 	"oncebus/state"
 )
 
-// readStores opens every local store of the stopped processes, and looks up every
-// digest of its changelog partition. A store that does not open is not a finding: a
-// process would quarantine it.
+// readStores opens every local store of the stopped processes, and looks up every digest that is in the store's
+// changelog partition. A store that cannot be opened is not a finding, because a process would quarantine it.
 func (e *epoch) readStores(ctx context.Context, changelog []oracle.Record) ([]oracle.Store, error) {
 	meta, err := e.h.admin.Metadata(ctx, e.app.changelog())
 	if err != nil {

@@ -19,12 +19,11 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// headerFlow is the header by which the harness finds its records: the number of the
-// raw partition, and when the record was made (us). The app forwards it like other
-// headers.
+// headerFlow is the header by which the harness recognises its records. It has the number of the raw partition (the
+// flow) and the time at which the record was made (us). The app forwards it like any other header.
 const headerFlow = "flow"
 
-// flowPlace is the raw partition of a flow, without the app's prefix.
+// flowPlace returns the raw partition that belongs to a flow, without the app's prefix.
 func flowPlace(flow int) string {
 	topic := claimRaw
 	if n := flow / rawPartitions; n < len(routes) {
@@ -37,7 +36,7 @@ func appendFlow(flow int, at time.Time) []byte {
 	return binary.BigEndian.AppendUint64([]byte{byte(flow)}, uint64(at.UnixMicro()))
 }
 
-// flowOf reads the header; ok is false for a record of another producer.
+// flowOf reads the header flow of a record. ok is false for a record of another producer.
 func flowOf(headers []kgo.RecordHeader) (flow int, sent int64, ok bool) {
 	for i := range headers {
 		if headers[i].Key == headerFlow && len(headers[i].Value) == 9 {
@@ -48,8 +47,8 @@ func flowOf(headers []kgo.RecordHeader) (flow int, sent int64, ok bool) {
 	return 0, 0, false
 }
 
-// traffic fills the raw topics of an app at a constant mean rate, with duplicates,
-// and stores the acknowledged records.
+// traffic fills the raw topics of an app at a constant mean rate. Some of its events are duplicates. It stores the
+// records that the broker has acknowledged.
 type traffic struct {
 	app    *app
 	rng    *rand.Rand
@@ -59,36 +58,36 @@ type traffic struct {
 	done   chan struct{}
 
 	phase phase
-	known [][]event      // by route: events that may be sent again
+	known [][]event      // by route: events of which duplicates may be sent
 	next  int            // number of the next new event
 	rows  map[string]int // records of rows t1 to t3, see trafficRows
 
 	claims   claimTraffic
 	executor *executor
 	senders  *senders
-	extraID  string // of the last record of the added route
+	extraID  string // id of the last record of the added route
 
 	acked atomic.Int64
 	mu    sync.Mutex
 	sent  []oracle.Sent
-	err   error // the first record that the broker rejected
+	err   error // the error of the first record that the broker rejected
 }
 
-// trafficRows are the rows of the matrix that the traffic alone tests.
+// trafficRows are the rows of the matrix that need no fault, because the traffic itself tests them.
 var trafficRows = map[string]string{
 	"t1": "late and future event times",
 	"t2": "duplicates: recent, Zipf, hot, at the edge of the window, in all raw partitions at once",
 	"t3": "nulls, no key, broken JSON, 64 KiB keys, values over 1 MiB",
 }
 
-// event has the parts that its records share.
+// event has what all records of an event have in common.
 type event struct {
 	id     string
-	at     int64 // event time of the first record, ms
-	copied bool  // it was sent before
+	at     int64 // event time of the event's first record, ms
+	copied bool  // the event was sent before
 }
 
-// phase is a kind of traffic for some seconds.
+// phase is a kind of traffic that lasts for some seconds.
 type phase struct {
 	until      time.Time
 	duplicates float64 // share of duplicates
@@ -98,13 +97,13 @@ type phase struct {
 
 const (
 	tick       = 10 * time.Millisecond
-	knownMax   = 20_000 // events of a route that may be sent again
+	knownMax   = 20_000 // number of events of a route of which duplicates may be sent
 	zipfIDs    = 100_000
-	catchUpMax = 5 // factor of the rate, after a stall
+	catchUpMax = 5 // factor by which the rate may rise after a stall
 	odd        = 1_000
 )
 
-// startTraffic starts to produce; end ends it.
+// startTraffic starts to produce. The caller ends the traffic by end.
 func startTraffic(a *app, rng *rand.Rand, rate int) (*traffic, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(a.h.cluster.seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchMaxBytes(rawMaxBytes), kgo.MaxBufferedRecords(50_000), kgo.ProducerLinger(linger),
@@ -123,7 +122,7 @@ func startTraffic(a *app, rng *rand.Rand, rate int) (*traffic, error) {
 	return t, nil
 }
 
-// end stops producing, and returns once the broker has acknowledged all records.
+// end stops the production and returns once the broker has acknowledged all records.
 func (t *traffic) end(ctx context.Context) ([]oracle.Sent, error) {
 	t.stop()
 	<-t.done
@@ -179,8 +178,8 @@ func (t *traffic) newID(kind string) string {
 	return fmt.Sprintf("%s-%d", kind, t.next)
 }
 
-// one produces one record, or one to each partition of a raw topic at once, and
-// returns their number.
+// one produces either one record, or one record to each partition of a raw topic at once. It returns the number of
+// records.
 func (t *traffic) one(now time.Time) int {
 	route := t.rng.IntN(len(routes))
 	ev, at := t.draw(route, now)
@@ -198,7 +197,7 @@ func (t *traffic) one(now time.Time) int {
 	return 1
 }
 
-// draw returns the event to send and the event time of this record.
+// draw returns an event to send, and the event time for this record of it.
 func (t *traffic) draw(route int, now time.Time) (event, int64) {
 	ms := now.UnixMilli()
 	known := t.known[route]
@@ -213,7 +212,7 @@ func (t *traffic) draw(route int, now time.Time) (event, int64) {
 			ev = known[max(0, len(known)-1-t.rng.IntN(50))]
 		}
 		if t.rng.IntN(odd) < 5 {
-			// At the edges of the window, where an off-by-one error shows.
+			// Choose times at the edges of the window, where an off-by-one error would show.
 			edge := ev.at + routes[route].rules.Window + int64(t.rng.IntN(3)-1)
 			return ev, min(edge, ms+15_000)
 		}
@@ -227,7 +226,7 @@ func (t *traffic) draw(route int, now time.Time) (event, int64) {
 	return ev, ev.at
 }
 
-// eventTime returns ms, sometimes a late time or one far in the future.
+// eventTime returns ms, or sometimes a time that is late or far in the future.
 func (t *traffic) eventTime(ms int64) int64 {
 	const year = 365 * 24 * 3_600_000
 	if t.rng.IntN(odd) >= 10 {
@@ -237,7 +236,7 @@ func (t *traffic) eventTime(ms int64) int64 {
 	return ms + []int64{-year, -50_000, -30_000, -26_000, -8_000, -1_000, 1_000, 1_900, 5_000, year}[t.rng.IntN(10)]
 }
 
-// noise returns n characters that no codec shortens by half.
+// noise returns n characters that no compression codec shortens by half.
 func (t *traffic) noise(n int) string {
 	raw := make([]byte, n*3/4)
 	for i := range raw {
@@ -246,8 +245,8 @@ func (t *traffic) noise(n int) string {
 	return base64.RawStdEncoding.EncodeToString(raw)
 }
 
-// produce sends one record of an event. It blocks while the client's buffer is full,
-// as in an outage of the broker.
+// produce sends one record of an event. It blocks while the client's buffer is full, for example during an outage of
+// the broker.
 func (t *traffic) produce(route, partition int, id string, now time.Time, at int64) {
 	r := &kgo.Record{Topic: t.app.topic(routes[route].topic), Partition: int32(partition), Timestamp: time.UnixMilli(at)}
 	r.Headers = []kgo.RecordHeader{{Key: headerFlow, Value: appendFlow(route*rawPartitions+partition, now)}}
@@ -257,7 +256,7 @@ func (t *traffic) produce(route, partition int, id string, now time.Time, at int
 	pad := strings.Repeat("x", t.rng.IntN(100))
 	switch t.rng.IntN(50_000) {
 	case 0:
-		pad = t.noise(3<<19 + t.rng.IntN(100_000)) // over 1 MiB compressed, too
+		pad = t.noise(3<<19 + t.rng.IntN(100_000)) // larger than 1 MiB even when it is compressed
 		t.rows["t3"]++
 	case 1, 2, 3:
 		pad = strings.Repeat("x", 100_000)
@@ -272,8 +271,8 @@ func (t *traffic) produce(route, partition int, id string, now time.Time, at int
 	t.client.Produce(context.Background(), r, func(r *kgo.Record, err error) { t.acknowledged(routes[route].name, id, r, err) })
 }
 
-// spoil makes an unusual record, or one without a dedup key, and returns its id, ""
-// for the latter.
+// spoil changes a record into an unusual record, or into a record without a dedup key. It returns the id; "" for a
+// record without a dedup key.
 func (t *traffic) spoil(route int, r *kgo.Record) string {
 	switch name := routes[route].name; {
 	case name == "signals":
@@ -283,9 +282,9 @@ func (t *traffic) spoil(route int, r *kgo.Record) string {
 		r.Key = [][]byte{nil, {}, make([]byte, 64<<10)}[t.rng.IntN(3)]
 		return ""
 	case t.rng.IntN(2) == 0:
-		return "" // no header
+		return "" // the header with the dedup key is missing
 	}
-	// The key is in a header, so the value may be any.
+	// The dedup key is in a header, so the value can be anything.
 	id := t.newID("e")
 	r.Value = [][]byte{nil, {}, []byte(`{"broken`), {0xff, 0x00}}[t.rng.IntN(4)]
 	routes[route].key(r, id)
@@ -305,7 +304,7 @@ func (t *traffic) acknowledged(route, id string, r *kgo.Record, err error) {
 	t.sent = append(t.sent, oracle.Sent{Record: toRecord(r), Route: route, ID: id})
 }
 
-// toRecord converts a record for the oracle.
+// toRecord converts a record into the form that the oracle reads.
 func toRecord(r *kgo.Record) oracle.Record {
 	rec := oracle.Record{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp.UnixMilli(),

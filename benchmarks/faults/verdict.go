@@ -18,16 +18,15 @@ import (
 )
 
 const (
-	// drainMax limits the time until the app has processed all records, once all
-	// faults have ended and no new records come: K8 and K9.
+	// drainMax limits the time until the app has processed all records, once all faults have ended and no new records
+	// come. It belongs to promises K8 and K9.
 	drainMax = transactionTimeout + time.Minute
-	// seeMax limits the time until the observer has read the records of the final
-	// read.
+	// seeMax limits the time until the observer has read the records that the final read has found.
 	seeMax = 20 * time.Second
 )
 
-// close ends an epoch without active faults: it drains, stops and checks, and keeps
-// the history if there is a violation.
+// close ends an epoch while no fault is active: it waits until all records are processed, stops the processes and
+// checks the history. If there is a violation, it keeps the history.
 func (e *epoch) close(ctx context.Context) (epochResult, error) {
 	res := epochResult{Name: e.name}
 	sent, err := e.traffic.end(ctx)
@@ -60,7 +59,7 @@ func (e *epoch) close(ctx context.Context) (epochResult, error) {
 	e.h.note("checked", map[string]any{"epoch": e.name, "report": res.Report, "claims": res.Claims, "violations": len(violations)})
 	if n, err := e.h.cluster.lostMarkers(); err != nil {
 		e.h.violate("markers", "read the logs of the brokers: %v", err)
-	} else if n > 0 { // oncebus closes its own transactions, the executor of the run does not
+	} else if n > 0 { // oncebus closes its own transactions, but the run's executor does not
 		e.h.note("markers", map[string]any{"epoch": e.name, "skipped": n, "cause": "KAFKA-20734"})
 	}
 	if len(e.h.violated()) > 0 {
@@ -69,8 +68,8 @@ func (e *epoch) close(ctx context.Context) (epochResult, error) {
 	return res, e.app.drop(ctx)
 }
 
-// drain waits until all sent records are judged and no transaction is open. At the
-// time limit the rest becomes K8 and K9 in the history.
+// drain waits until all sent records are judged and no transaction is open. If this takes too long, the history
+// records what is left, and the oracle reports it as K8 and K9.
 func (e *epoch) drain(ctx context.Context, h *oracle.History) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, drainMax, fmt.Errorf("%v are over", drainMax))
 	defer cancel()
@@ -91,9 +90,8 @@ func (e *epoch) drain(ctx context.Context, h *oracle.History) error {
 	})
 }
 
-// lag is what the groups have not committed of the raw topics. The observer has
-// the progress in the repartition topic, which ends in control records: groups
-// do not commit past them.
+// lag returns, for each raw topic, what the groups have not committed. For the repartition topic the progress comes
+// from the observer instead: the topic ends in control records, and groups do not commit offsets beyond these.
 func (e *epoch) lag(ctx context.Context) (map[string]int64, error) {
 	group := e.app.group("route")
 	committed, err := e.h.admin.FetchOffsets(ctx, group)
@@ -114,7 +112,7 @@ func (e *epoch) lag(ctx context.Context) (map[string]int64, error) {
 	return lag, ends.Error()
 }
 
-// collect reads all topics again from the beginning, and the local stores.
+// collect reads all topics again from the beginning, and also the local stores.
 func (e *epoch) collect(ctx context.Context, h *oracle.History) (oracle.Config, error) {
 	cfg, err := e.app.oracleConfig(ctx)
 	if err != nil {
@@ -127,14 +125,14 @@ func (e *epoch) collect(ctx context.Context, h *oracle.History) (oracle.Config, 
 	if err != nil {
 		return cfg, fmt.Errorf("read the topics of %s again: %w", e.app.id, err)
 	}
-	last := map[string]int64{} // newest offset by topic/partition
+	last := map[string]int64{} // newest offset, by topic/partition
 	h.Final = map[string][]oracle.Record{}
 	for i, r := range final {
 		h.Final[r.Topic] = append(h.Final[r.Topic], toRecord(r))
 		last[r.Topic+"/"+strconv.Itoa(int(r.Partition))] = r.Offset
 		final[i] = nil
 	}
-	// K7 reports an observer that lacks records.
+	// If the observer lacks records, K7 reports it.
 	seeCtx, cancel := context.WithTimeout(ctx, seeMax)
 	_ = kafkatest.Await(seeCtx, "the observer has read all records", func(context.Context) error { return e.obs.hasSeen(last) })
 	cancel()
@@ -148,15 +146,14 @@ func (e *epoch) collect(ctx context.Context, h *oracle.History) (oracle.Config, 
 	return cfg, err
 }
 
-// hasSeen returns nil once the observer has read the newest record of every
-// partition.
+// hasSeen returns nil once the observer has read the newest record of every partition.
 func (o *observer) hasSeen(last map[string]int64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	seen := map[string]bool{}
 	for topic, records := range o.live {
-		// The newest records are at the end; it reads older ones only where a
-		// partition is nearly empty.
+		// The newest records are at the end, so the search starts there. It reaches old records only if a partition
+		// is nearly empty.
 		for i := len(records) - 1; i >= 0 && len(seen) < len(last); i-- {
 			place := topic + "/" + strconv.Itoa(int(records[i].Partition))
 			if records[i].Offset == last[place] {
@@ -170,7 +167,7 @@ func (o *observer) hasSeen(last map[string]int64) error {
 	return nil
 }
 
-// shareEqual makes equal records of both readings share their memory.
+// shareEqual makes records that are equal in both readings share their memory.
 func shareEqual(live, final map[string][]oracle.Record) {
 	type place struct {
 		partition int32
@@ -198,8 +195,8 @@ func sameHeader(a, b oracle.Header) bool {
 	return a.Key == b.Key && (a.Value == nil) == (b.Value == nil) && bytes.Equal(a.Value, b.Value)
 }
 
-// acknowledged checks that the raw topics have exactly the acknowledged records.
-// Otherwise the broker, or the producer, failed.
+// acknowledged checks that the raw topics contain exactly the records that the broker acknowledged. Otherwise the
+// broker or the producer has failed, not the app.
 func (e *epoch) acknowledged(ctx context.Context, sent []oracle.Sent) error {
 	type place struct {
 		topic     string

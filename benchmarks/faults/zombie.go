@@ -13,10 +13,9 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// playZombie stops one of two processes for longer than both timeouts and resumes it
-// while its successor runs. The ids of its producers identify it. No transaction that
-// it began before the stop may be after the successor's first commit. Then it must
-// commit again, as the same process.
+// playZombie stops one of two processes for longer than both timeouts and resumes it while its successor runs. The
+// ids of its producers identify it. No transaction that it began before the stop may come after the successor's first
+// commit. Then it must commit again, as the same process.
 func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, error) {
 	if err := e.two(ctx); err != nil {
 		return nil, err
@@ -62,7 +61,7 @@ func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, erro
 	return []time.Duration{took}, nil
 }
 
-// producers returns the ids of a process's producers of the dedup stage.
+// producers returns the producer ids of a process in the dedup stage.
 func (e *epoch) producers(ctx context.Context, s *slot) (map[int64]bool, error) {
 	var transactions []string
 	for worker := range workers {
@@ -82,18 +81,18 @@ func (e *epoch) producers(ctx context.Context, s *slot) (map[int64]bool, error) 
 	return ids, nil
 }
 
-// firstCommits returns, by partition, the first checkpoint that another producer
-// committed after stopped; nil without one.
+// firstCommits returns, by partition, the first checkpoint that another producer committed after the time stopped. It
+// returns nil if there is none.
 func (o *observer) firstCommits(frozen map[int64]bool, stopped time.Time) map[int32]write {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var first map[int32]write
-	had := map[int32]bool{} // partitions that the producers had before
+	had := map[int32]bool{} // partitions that these producers had before the stop
 	for _, w := range o.writers {
 		zombie := frozen[w.producer]
 		switch {
 		case w.seen.Before(stopped):
-			had[w.partition] = zombie // the last one counts
+			had[w.partition] = zombie // the last write before the stop decides
 		case !zombie && had[w.partition]:
 			if first == nil {
 				first = map[int32]write{}
@@ -106,18 +105,17 @@ func (o *observer) firstCommits(frozen map[int64]bool, stopped time.Time) map[in
 	return first
 }
 
-// wroteAgain reports whether the producers have committed since woken.
+// wroteAgain reports whether these producers have committed since the time woken.
 func (o *observer) wroteAgain(frozen map[int64]bool, woken time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.ContainsFunc(o.writers, func(w write) bool { return frozen[w.producer] && w.seen.After(woken) })
 }
 
-// lateCommits returns the transactions that the producers had begun before the stop
-// and that come after the first commit of their successor. Such a transaction does
-// not follow the previous one in the log. The producer's epoch does not distinguish
-// them: a client that was stopped between two transactions continues with the same
-// epoch.
+// lateCommits returns the transactions that the producers had begun before the stop and that come after the first
+// commit of their successor. It recognises such a transaction because it does not follow the previous transaction in
+// the log. The producer's epoch cannot tell: a client that was stopped between two transactions continues with the
+// same epoch.
 func (o *observer) lateCommits(frozen map[int64]bool, stopped time.Time) []write {
 	first := o.firstCommits(frozen, stopped)
 	o.mu.Lock()

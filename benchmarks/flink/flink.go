@@ -18,7 +18,7 @@ import (
 // heapMiB is the Java heap. The state is in RocksDB, outside of the heap.
 const heapMiB = 1024
 
-// opened are the packages that Flink's configuration opens on Java 17.
+// opened has the Java packages that Flink's default configuration opens on Java 17.
 var opened = []string{
 	"java.lang", "java.net", "java.io", "java.nio", "java.text", "java.time",
 	"java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks",
@@ -30,11 +30,11 @@ var pom []byte
 //go:embed FlinkDeduplicator.java
 var source []byte
 
-// Expiry is a way in which a key expires.
+// Expiry says how a key expires.
 type Expiry string
 
-// The ways to let a key expire: by Flink's own clock, or in event time by watermarks, with
-// or without their alignment.
+// The ways in which a key can expire: by Flink's own clock, or in event time by watermarks, which may be aligned or
+// not.
 const (
 	TimeToLive Expiry = "time-to-live"
 	Watermarks Expiry = "watermarks"
@@ -53,9 +53,8 @@ func Build(ctx context.Context) (*App, error) {
 	return &App{built}, nil
 }
 
-// Command returns the deduplicator as the contender of a task, with a checkpoint
-// interval and a way to let keys expire. The output is committed with each checkpoint. It
-// ignores the task's role.
+// Command returns the deduplicator as the contender of a task, with the given checkpoint interval and expiry. Flink
+// commits the output with each checkpoint. Command ignores the role of the task.
 func (a *App) Command(ctx context.Context, t bench.Task, checkpoint time.Duration, expiry Expiry) (*exec.Cmd, error) {
 	options := []string{"-Dorg.slf4j.simpleLogger.defaultLogLevel=error"}
 	for _, name := range opened {

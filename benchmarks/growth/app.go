@@ -32,8 +32,8 @@ type app struct {
 	sent       int
 }
 
-// plainRoutes are so many routes with a namespace each, on one topic. An event's kind decides
-// its route.
+// plainRoutes returns n routes on one topic, each with its own namespace. The kind of an event decides which route it
+// takes.
 func plainRoutes(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -42,8 +42,8 @@ func plainRoutes(n int) string {
 	return b.String()
 }
 
-// newApp creates the topics of a case and its routes file, and starts the process. In routes
-// APP stands for the name of the app.
+// newApp creates the topics of a case and its routes file, and starts the process. In routes, APP stands for the name
+// of the app.
 func (r *run) newApp(ctx context.Context, name, routes string, partitions int) (*app, error) {
 	a := &app{name: name, partitions: partitions, broker: r.broker, binary: r.binary, registry: r.registry}
 	if err := a.broker.CreateTopics(ctx, partitions, name+"-in", name+"-out", name+"-live", name+"-live-out", name+"-dead", name+"-outcomes", name+"-replies"); err != nil {
@@ -63,7 +63,7 @@ func (r *run) newApp(ctx context.Context, name, routes string, partitions int) (
 
 func (a *app) path(name string) string { return filepath.Join(a.broker.Dir, a.name+"-"+name) }
 
-// start starts a process with the state of the one before.
+// start starts a process with the state that the previous process has left.
 func (a *app) start(ctx context.Context) (err error) {
 	cmd := exec.CommandContext(ctx, a.binary, "run")
 	cmd.Env = append(program.Inherited(), program.Settings{
@@ -80,12 +80,12 @@ func (a *app) close(ctx context.Context) error {
 	return errors.Join(a.process.Kill(), a.broker.DeleteApp(ctx, a.name), os.RemoveAll(a.path("state")))
 }
 
-// event is the n-th event: a new key, in turn of the kinds.
+// event returns the n-th event. It has a new key; its kind is the next of the kinds in turn.
 func event(kinds, n int) *kgo.Record {
 	return &kgo.Record{Value: fmt.Appendf(nil, `{"id":"event-%d","kind":"kind-%d","text":"some details of the event that no route reads, as most events have"}`, n, n%kinds)}
 }
 
-// produce sends so many events, at a rate a second or, with 0, at the highest one.
+// produce sends the given number of events, at rate events a second, or as fast as possible if rate is 0.
 func (a *app) produce(ctx context.Context, events, rate int, next func(n int) *kgo.Record) error {
 	promise := kgo.AbortingFirstErrPromise(a.producer)
 	began := time.Now()
@@ -101,7 +101,7 @@ func (a *app) produce(ctx context.Context, events, rate int, next func(n int) *k
 	return errors.Join(a.producer.Flush(ctx), promise.Err())
 }
 
-// await waits until the process that runs has judged so many events.
+// await waits until the running process has judged the given number of events.
 func (a *app) await(ctx context.Context, events int) error {
 	return kafkatest.AwaitEvery(ctx, 100*time.Millisecond, fmt.Sprint(events, " events are judged"), func(ctx context.Context) error {
 		if err := a.process.Ended(); err != nil {
@@ -118,7 +118,7 @@ func (a *app) await(ctx context.Context, events int) error {
 	})
 }
 
-// costs returns the CPU time of the process and of the broker.
+// costs returns the CPU time that the process and the broker have used.
 func (a *app) costs() (cpu, broker time.Duration, err error) {
 	used, err := a.process.Usage()
 	if err != nil {
@@ -128,7 +128,7 @@ func (a *app) costs() (cpu, broker time.Duration, err error) {
 	return used.CPU, brokers.CPU, err
 }
 
-// changelogBytes returns the bytes of the repartition topic's changelog on the broker's disk.
+// changelogBytes returns the size on the broker's disk, in bytes, of the changelog of the repartition topic.
 func (a *app) changelogBytes(ctx context.Context) (sum float64, err error) {
 	dirs, err := a.broker.Admin().DescribeAllLogDirs(ctx, nil)
 	if err != nil {
@@ -144,8 +144,8 @@ func (a *app) changelogBytes(ctx context.Context) (sum float64, err error) {
 	return sum, nil
 }
 
-// latencies reads the output of the live route until ctx ends, and returns the ms from the
-// creation of each event to its reading. Its value has the time.
+// latencies reads the output of the live route until ctx ends. For each event it returns the ms from its creation,
+// whose time is in the event's value, until it was read.
 func (a *app) latencies(ctx context.Context) (ms []float64, err error) {
 	reader, err := kgo.NewClient(kgo.SeedBrokers(a.broker.Seeds()...), kgo.ConsumeTopics(a.name+"-live-out"), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()), kgo.FetchMaxWait(50*time.Millisecond))
@@ -156,7 +156,7 @@ func (a *app) latencies(ctx context.Context) (ms []float64, err error) {
 	for {
 		fetches := reader.PollFetches(ctx)
 		if ctx.Err() != nil {
-			return ms, nil // the measurement is over
+			return ms, nil // the end of ctx is the end of the measurement, not an error
 		}
 		now := time.Now().UnixMicro()
 		fetches.EachRecord(func(rec *kgo.Record) {

@@ -19,7 +19,7 @@ import (
 
 const mib = 1 << 20
 
-// usual is the number of partitions of parts that do not vary it.
+// usual is the number of partitions in parts that measure something else.
 const usual = 12
 
 // inCase starts an app, waits until it is ready and measures it.
@@ -40,7 +40,7 @@ func (r *run) inCase(ctx context.Context, name, routes string, partitions int, m
 	return err
 }
 
-// each measures a case of a part for each size.
+// each measures one case of a part for each size.
 func (r *run) each(ctx context.Context, part, unit string, sizes []int, routes func(n int) string, measure func(a *app, n int) ([]figure, error)) error {
 	for _, n := range sizes {
 		err := r.inCase(ctx, fmt.Sprint(part, n), routes(n), usual, func(a *app, _ time.Duration) error {
@@ -79,8 +79,8 @@ func (r *run) changelog(ctx context.Context) error {
 	})
 }
 
-// load produces a backlog and returns the events a second and the µs of CPU an event, of the
-// process and of the broker.
+// load produces a backlog. It returns the events a second, and the CPU time in µs per event, of the process and of
+// the broker.
 func (r *run) load(ctx context.Context, a *app, events int, next func(n int) *kgo.Record) ([]figure, error) {
 	cpu, brokerCPU, err := a.costs()
 	if err != nil {
@@ -128,7 +128,7 @@ func (r *run) ofMembers(ctx context.Context) error {
 	one := func(int) string { return plainRoutes(1) }
 	return r.each(ctx, "members", "members", r.members, one, func(a *app, n int) ([]figure, error) {
 		var more strings.Builder
-		for i := range n - 2 { // id and kind are two
+		for i := range n - 2 { // the other two members are id and kind
 			fmt.Fprintf(&more, `,"member-%05d":%d`, i, i)
 		}
 		next := func(i int) *kgo.Record {
@@ -147,11 +147,11 @@ const backlogRoutes = `  - {name: loud, topics: [APP-in], key: [{field: id}], wi
   - {name: live, topics: [APP-live], key: [{field: id}], window: 24h, output: APP-live-out, dead_letter: APP-dead}
 `
 
-// warmUp is traffic before a measurement that depends on the broker's compiled code.
+// warmUp is how long traffic flows before a measurement that depends on whether the broker's code is compiled.
 const warmUp = 5 * time.Second
 
-// catchUp measures a live route alone, and while the backlog of another one is judged. Each
-// has a topic of its own: in one topic, the live events would be behind the backlog.
+// catchUp measures a live route twice: alone, and while the backlog of another route is judged. Each route has its
+// own topic, because in a common topic the live events would be behind the backlog.
 func (r *run) catchUp(ctx context.Context) error {
 	return r.inCase(ctx, "backlog", backlogRoutes, usual, func(a *app, _ time.Duration) error {
 		if _, err := r.latency(ctx, a, func(ctx context.Context) error { return kafkatest.Pause(ctx, warmUp) }); err != nil {
@@ -164,7 +164,7 @@ func (r *run) catchUp(ctx context.Context) error {
 		if err := a.process.Stop(); err != nil {
 			return err
 		}
-		loud := func(n int) *kgo.Record { return event(1, n) } // of the loud route
+		loud := func(n int) *kgo.Record { return event(1, n) } // an event of the route with the backlog
 		if err := errors.Join(a.produce(ctx, r.backlog, 0, loud), a.start(ctx)); err != nil {
 			return err
 		}
@@ -188,9 +188,10 @@ func (r *run) catchUp(ctx context.Context) error {
 	})
 }
 
-// latency returns the sorted latencies of events of the live route, in ms, until until returns.
+// latency returns the sorted latencies, in ms, of events of the live route. It measures until the function until
+// returns.
 func (r *run) latency(ctx context.Context, a *app, until func(ctx context.Context) error) ([]float64, error) {
-	producing := ctx // a cancelled event would fail those in its batch, also later ones
+	producing := ctx // a cancelled event would make the later events in its batch fail, too
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type read struct {
@@ -221,7 +222,7 @@ func (r *run) latency(ctx context.Context, a *app, until func(ctx context.Contex
 	return got.ms, errors.Join(err, <-producer, got.err)
 }
 
-// sample is the memory of the process at a moment.
+// sample is the memory of the process at one moment.
 type sample struct {
 	Seconds        float64 // since the traffic began
 	RSS, Anonymous float64 // MiB
@@ -229,7 +230,7 @@ type sample struct {
 
 const sampleEvery = time.Second
 
-// steadyMemory samples the memory in steady traffic, and adds the highest of each third of the time.
+// steadyMemory samples the memory during steady traffic, and adds the highest memory of each third of the time.
 func (r *run) steadyMemory(ctx context.Context) error {
 	const namespaces, partitions = 250, 96
 	return r.inCase(ctx, "memory", plainRoutes(namespaces), partitions, func(a *app, _ time.Duration) error {
@@ -253,7 +254,7 @@ func (r *run) steadyMemory(ctx context.Context) error {
 	})
 }
 
-// thirds divides at least three samples.
+// thirds divides the samples, of which there must be at least three, into three parts.
 func thirds(all []sample) [3][]sample {
 	a, b := len(all)/3, 2*len(all)/3
 	return [3][]sample{all[:a], all[a:b], all[b:]}
@@ -263,7 +264,7 @@ const waitingRoutes = `  - {name: ops, topics: [APP-in], mode: claim, key: [{fie
      outcomes: APP-outcomes, replies: APP-replies, lease: 30m, while_in_progress: wait, max_waiting: 256}
 `
 
-// waiting are the events of a key in the part waiters, of waitingEvents in all.
+// waiting is how many events of one key wait in each case of the part waiters; there are waitingEvents events in all.
 var waiting = []int{2, 16, 257}
 
 const waitingEvents = 100_000
@@ -319,7 +320,7 @@ func (r *run) collisions(ctx context.Context) error {
 	})
 }
 
-// pages measures the pages of a process with many series and tasks.
+// pages measures the HTTP pages of a process that has many series and tasks.
 func (r *run) pages(ctx context.Context) error {
 	const routes, partitions, times = 254, 384, 10
 	return r.inCase(ctx, "pages", plainRoutes(routes), partitions, func(a *app, _ time.Duration) error {

@@ -1,22 +1,21 @@
-// Command growth measures what the cost of an event depends on that the event has nothing to do
-// with: other namespaces, routes, partitions, the backlog of another route, requests that wait.
+// Command growth measures how the cost of an event grows with things that have nothing to do with the event: other
+// namespaces, routes, partitions, the backlog of another route, requests that wait.
 //
 //	go run ./benchmarks/growth -only changelog,routes
 //	go run ./benchmarks/growth -only partitions -partitions 1000
 //
-// Each part starts processes of its own, on one real Kafka. parts.go has the parts with their
-// goals and charts, cases.go measures them, app.go starts a process and produces events,
-// report.go writes the tables.
+// Each part starts its own processes, on one real Kafka. parts.go has the parts with their goals and charts, cases.go
+// measures them, app.go starts a process and produces events, report.go writes the tables.
 //
 // It may import packages bench, kafkatest and program.
 //
 // Invariants:
-//   - Every case of a part has topics and state of its own, deleted after it.
+//   - Every case of a part has its own topics and state, which are deleted after the case.
 //   - A case ends when the process has judged all events that were sent.
 //
 // What looks wrong:
-//   - Memory is level if the last third of the time needs at most a tenth more than the middle
-//     third. The first third has the start, and fills what is bounded.
-//   - A part is measured once. The figures show growth by multiples, not by percent; CPU time and
-//     bytes are the ones to compare on a shared machine.
+//   - Memory counts as level if the last third of the time needs at most a tenth more than the middle third. The
+//     first third does not count, because the process starts and fills its bounded buffers in it.
+//   - Each part is measured once. The figures are meant to show growth by multiples, not by percent. On a shared
+//     machine, compare CPU time and bytes rather than times.
 package main

@@ -20,14 +20,15 @@ import (
 	"oncebus/benchmarks/internal/bench"
 )
 
-// formatRounds is how often each format has a turn. The first round does not count: a new broker
-// still compiles its code.
+// formatRounds is how often each format is measured. The first round does not count, because a new broker is still
+// compiling its code.
 const formatRounds = 4
 
-// goalFormats bounds the rate of a format with schemas, relative to JSON.
+// goalFormats is the lowest rate that a format with schemas should reach, relative to JSON.
 const goalFormats = 0.5
 
-// order is an event of the part formats, the same in each format. A tenth are duplicates.
+// order is an event of the part formats. It has the same content in each format. A tenth of the orders are
+// duplicates.
 type order struct {
 	Account string `avro:"account"`
 	ID      int64  `avro:"id"`
@@ -40,7 +41,7 @@ type order struct {
 }
 
 func orderOf(n int) order {
-	id := n - n%10*(n%10/9) // the last of ten is the first again
+	id := n - n%10*(n%10/9) // the last of ten orders repeats the first
 	return order{
 		"acct-" + strconv.Itoa(id%997), int64(id), 1_767_225_600_000 + int64(id), "XBTUSD", "BUY", strconv.Itoa(60_000+id%1000) + ".25", int32(id % 100),
 		"some details of the order that no route reads, as most orders have",
@@ -78,10 +79,10 @@ func (o *order) protobuf(b []byte) []byte {
 	return b
 }
 
-// formatCase is a format, and how a producer with a registry encodes an order in it.
+// formatCase is a format, and the way in which a producer with a schema registry encodes an order in it.
 type formatCase struct {
 	name   string
-	schema sr.Schema // without a text: none
+	schema sr.Schema // with an empty text: no schema
 	encode func(o *order, prefix []byte) ([]byte, error)
 }
 
@@ -92,12 +93,12 @@ func formatCases() []formatCase {
 		{"json_schema", sr.Schema{Schema: jsonSchema, Type: sr.TypeJSON}, func(o *order, prefix []byte) ([]byte, error) { return o.json(prefix), nil }},
 		{"avro", sr.Schema{Schema: avroSchema}, func(o *order, prefix []byte) ([]byte, error) { return parsed.AppendEncode(prefix, o) }},
 		{"protobuf", sr.Schema{Schema: protobufSchema, Type: sr.TypeProtobuf}, func(o *order, prefix []byte) ([]byte, error) {
-			return o.protobuf(append(prefix, 0)), nil // the first message type
+			return o.protobuf(append(prefix, 0)), nil // 0 stands for the first message type in the schema
 		}},
 	}
 }
 
-// ofFormats measures a backlog of the same orders in each format. All take turns.
+// ofFormats measures how a backlog of the same orders is judged in each format. The formats take turns.
 func (r *run) ofFormats(ctx context.Context) error {
 	registry := srfake.New()
 	defer registry.Close()

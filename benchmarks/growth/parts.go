@@ -13,24 +13,24 @@ import (
 
 // The goals.
 const (
-	goalChangelog  = 1.5  // bytes an event with the most namespaces, relative to the fewest
-	goalRoutes     = 1.3  // CPU an event with the most routes, relative to the fewest
-	goalPartitions = 1000 // at which goalStart counts
+	goalChangelog  = 1.5  // bytes per event with the most namespaces, relative to the fewest
+	goalRoutes     = 1.3  // CPU time per event with the most routes, relative to the fewest
+	goalPartitions = 1000 // number of partitions for which goalStart holds
 	goalStart      = 4.0  // s until ready
-	goalBacklog    = 3.0  // p99 of live events during a backlog, relative to quiet
+	goalBacklog    = 3.0  // p99 of live events during a backlog, relative to the p99 without one
 	goalMemory     = 1.1  // highest memory of the last third, relative to the middle third
 )
 
 // part is one measurement.
 type part struct {
 	name, what string
-	takes      func(s *settings) []time.Duration // a guess for each case
+	takes      func(s *settings) []time.Duration // an estimated duration for each case
 	measure    func(r *run, ctx context.Context) error
-	goals      func(of results) []bench.Goal // nil: none
+	goals      func(of results) []bench.Goal // nil if the part has no goals
 	charts     []curves
 }
 
-// curves is a chart of some figures of all cases of a part.
+// curves describes a chart of some figures of all cases in a part.
 type curves struct {
 	suffix, title, x, y string // bars if x is empty
 	figures             []string
@@ -97,7 +97,7 @@ var parts = []part{
 	{
 		"memory", fmt.Sprintf("Memory of the process in steady traffic of 250 namespaces on 96 partitions, a sample each %v", sampleEvery),
 		func(s *settings) []time.Duration { return repeat(1, s.steady+2*caseTime) }, (*run).steadyMemory,
-		results.memoryGoals, nil, // the chart is of the samples
+		results.memoryGoals, nil, // nil, because this part has a chart of its samples
 	},
 	{
 		"waiters", "Claims in progress whose duplicates wait for the outcome, 1 partition, by events of a key",
@@ -126,10 +126,10 @@ var parts = []part{
 	},
 }
 
-// caseTime is what it takes to create and delete topics, and to start and stop a process.
+// caseTime estimates how long it takes to create and delete topics and to start and stop a process.
 const caseTime = 20 * time.Second
 
-// loadTime is how long the events of a backlog take on a slow machine.
+// loadTime estimates how long the events of a backlog take on a slow machine.
 func (s *settings) loadTime(events int) time.Duration {
 	return time.Duration(events) * time.Second / 50_000
 }
@@ -138,7 +138,7 @@ func repeat(n int, each time.Duration) []time.Duration {
 	return slices.Repeat([]time.Duration{each}, n)
 }
 
-// growth is the goal that a figure of every case is at most so many times that of the first.
+// growth returns the goal that a figure of every case is at most bound times the figure of the first case.
 func (of results) growth(figure string, bound float64) []bench.Goal {
 	if len(of) < 2 {
 		return []bench.Goal{bench.OpenGoal(figure+", largest case relative to the first", fmt.Sprintf("at most %.2f", bound))}
@@ -178,8 +178,8 @@ func (of results) backlogGoals() []bench.Goal {
 	return []bench.Goal{bench.NewGoal("p99 of live events during a backlog of another route, relative to quiet", fmt.Sprintf("under %.1f", goalBacklog), fmt.Sprintf("%.2f", busy/quiet), busy < goalBacklog*quiet)}
 }
 
-// memoryGoals compares the last third of the time with the middle third. The first has the
-// start and fills what is bounded.
+// memoryGoals compares the last third of the time with the middle third. In the first third the process starts and
+// fills its bounded buffers.
 func (of results) memoryGoals() []bench.Goal {
 	return []bench.Goal{bench.AtMost("highest RSS of the last third of the time, relative to the middle third", "%.2f", of[2].of(rssHighest)/of[1].of(rssHighest), goalMemory)}
 }

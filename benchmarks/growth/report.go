@@ -18,17 +18,17 @@ type figure struct {
 	Value float64
 }
 
-// result has the figures of one case. X is its size.
+// result has the figures of one case. X is the size that the case varies.
 type result struct {
 	Part, Case string
 	X          float64
 	Figures    []figure
 }
 
-// results are those of one part.
+// results are the results of one part.
 type results []result
 
-// of returns a figure; NaN without it.
+// of returns the figure with this name; NaN if there is none.
 func (r result) of(name string) float64 {
 	for _, f := range r.Figures {
 		if f.Name == name {

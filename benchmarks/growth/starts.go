@@ -13,11 +13,11 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// flushed is how long it takes until all stores have written their rows (ONCEBUS_STATE_FLUSH_AGE).
+// flushed is how long it takes until all stores have written their rows to the disk (ONCEBUS_STATE_FLUSH_AGE).
 const flushed = 80 * time.Second
 
-// ofStarts measures starts alone: the first one, which creates the topics, those after kill -9
-// without rows, with rows in memory and with rows on disk, and one after a stop.
+// ofStarts measures only starts: the first start, which creates the topics; starts after kill -9 without rows, with
+// rows in memory and with rows on disk; and a start after a stop.
 func (r *run) ofStarts(ctx context.Context) error {
 	for _, n := range r.partitions {
 		err := r.inCase(ctx, fmt.Sprint("starts", n), plainRoutes(1), n, func(a *app, ready time.Duration) error {
@@ -53,7 +53,7 @@ func (r *run) laterStarts(ctx context.Context, a *app) error {
 	return r.startAgain(ctx, a, "after kill -9 of flushed stores")
 }
 
-// startAgain kills the process, unless it has ended, and measures the next start.
+// startAgain kills the process, unless it has already ended, and measures the next start.
 func (r *run) startAgain(ctx context.Context, a *app, name string) error {
 	if err := errors.Join(a.process.Kill(), a.start(ctx)); err != nil {
 		return err
@@ -65,8 +65,8 @@ func (r *run) startAgain(ctx context.Context, a *app, name string) error {
 	return r.addStart(a, name, ready)
 }
 
-// addStart adds the figures of a start that has just become ready: when topics and manifest were
-// set up, when a group assigned partitions last, and when the process was ready.
+// addStart adds the figures of a start that has just become ready: when the topics and the manifest were set up, when
+// a group last assigned partitions, and when the process was ready.
 func (r *run) addStart(a *app, name string, ready time.Duration) error {
 	used, err := a.process.Usage()
 	if err != nil {

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// schema has the unique key, and a small index by time for the expiry.
+	// schema has a unique key, and a small index by time, which the expiry uses.
 	schema = `CREATE TABLE IF NOT EXISTS seen (key bytea PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
 CREATE INDEX IF NOT EXISTS seen_at ON seen USING brin (at)`
-	// claimKeys inserts the keys of a poll and returns the new ones, each once.
+	// claimKeys inserts the keys of a poll and returns each new key once.
 	claimKeys = `INSERT INTO seen (key) SELECT unnest($1::bytea[]) ON CONFLICT DO NOTHING RETURNING key`
 	deleteOld = `DELETE FROM seen WHERE at < now() - $1::interval`
-	// schemaLock is the advisory lock with which one of several processes creates the table.
+	// schemaLock is an advisory lock: of several processes, the one that holds the lock creates the table.
 	schemaLock = 20261123
 	// expireEvery is how often keys older than the window are deleted.
 	expireEvery = time.Minute
 )
 
-// postgresStore inserts the keys of a commit interval in one transaction, which it
-// commits when the broker has acknowledged the events.
+// postgresStore inserts the keys of a commit interval in one transaction. It commits the transaction when the broker
+// has acknowledged the events.
 type postgresStore struct {
 	conn *pgx.Conn
-	tx   pgx.Tx // nil between two intervals
+	tx   pgx.Tx // nil between two commit intervals
 }
 
 func openPostgres(ctx context.Context, server string) (*postgresStore, error) {
@@ -90,7 +90,7 @@ func (s *postgresStore) claim(ctx context.Context, records []*kgo.Record) (fresh
 	for i, r := range records {
 		keys[i] = r.Key
 	}
-	// Transactions that insert in the same order do not deadlock.
+	// Transactions that insert their keys in the same order cannot deadlock.
 	slices.SortFunc(keys, bytes.Compare)
 	rows, err := s.tx.Query(ctx, claimKeys, keys)
 	if err != nil {

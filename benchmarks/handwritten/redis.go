@@ -9,12 +9,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// redisStore claims a key with SET NX. The value is 1, or the event's position.
+// redisStore claims a key with SET NX. The value is 1, or the position of the event that claimed the key.
 type redisStore struct {
 	client   rueidis.Client
 	window   time.Duration
 	position bool
-	commands rueidis.Commands // of the last claim, for the next
+	commands rueidis.Commands // the commands of the last claim, whose memory the next claim reuses
 }
 
 func openRedis(server string, window time.Duration, position bool) (*redisStore, error) {
@@ -25,8 +25,8 @@ func openRedis(server string, window time.Duration, position bool) (*redisStore,
 	return &redisStore{client: client, window: window, position: position}, nil
 }
 
-// claim sets all keys in one pipeline. Redis runs its commands in order, so that of
-// two equal keys in it the first one is new.
+// claim sets all keys in one pipeline. Redis executes the commands in order, so of two equal keys in the pipeline the
+// first one is new.
 func (s *redisStore) claim(ctx context.Context, records []*kgo.Record) (fresh []*kgo.Record, err error) {
 	if len(records) == 0 {
 		return nil, nil
@@ -52,8 +52,8 @@ func (s *redisStore) claim(ctx context.Context, records []*kgo.Record) (fresh []
 	return fresh, nil
 }
 
-// isNew reads the response to a SET. With NX alone, null says that the key exists. With
-// GET, null says that it did not; otherwise the response is its value.
+// isNew reads the response to a SET. With NX alone, a null response says that the key existed. With NX and GET, a
+// null response says that the key did not exist, and any other response is the value of the key.
 func (s *redisStore) isNew(result rueidis.RedisResult, r *kgo.Record) (bool, error) {
 	value, err := result.ToString()
 	isNull := rueidis.IsRedisNil(err)

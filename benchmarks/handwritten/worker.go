@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	pollRecords  = 10_000 // events of one poll, at most
-	batchRecords = 50_000 // events between two commits of offsets, at most
+	pollRecords  = 10_000 // maximal number of events of one poll
+	batchRecords = 50_000 // maximal number of events between two commits of offsets
 )
 
 // store has the keys of the window.
 type store interface {
-	// claim returns those of the records whose key is new, and stores their keys.
+	// claim stores the keys of the records, and returns the records whose key was new.
 	claim(ctx context.Context, records []*kgo.Record) ([]*kgo.Record, error)
-	// commit makes the claims since the last commit permanent. The broker has
-	// acknowledged the events.
+	// commit makes the claims since the last commit permanent. The worker calls it after the broker has acknowledged
+	// the events.
 	commit(ctx context.Context) error
 	close(ctx context.Context)
 }
@@ -33,8 +33,8 @@ type worker struct {
 	store  store
 }
 
-// work runs one worker until ctx ends. The client has the settings of the limit,
-// without transactions.
+// work runs one worker until ctx ends. Its client has the same settings as the limit (the passthrough), but no
+// transactions.
 func (s settings) work(ctx context.Context, number int) error {
 	keys, err := s.open(ctx)
 	if err != nil {
@@ -43,8 +43,7 @@ func (s settings) work(ctx context.Context, number int) error {
 	defer keys.close(context.WithoutCancel(ctx))
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(s.brokers...), kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.input),
-		// A static member: one that starts again within the session timeout keeps its
-		// partitions.
+		// The worker is a static member: if it starts again within the session timeout, it keeps its partitions.
 		kgo.InstanceID(fmt.Sprintf("%s-%d", s.instance, number)), kgo.SessionTimeout(s.session),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.BlockRebalanceOnPoll(), kgo.DisableAutoCommit(),
@@ -64,8 +63,8 @@ func (s settings) work(ctx context.Context, number int) error {
 	return nil
 }
 
-// interval processes events until the commit interval is over, and commits their
-// offsets, even when ctx ends.
+// interval processes events until the commit interval is over, and commits their offsets. It does so even if ctx ends
+// meanwhile.
 func (w worker) interval(ctx context.Context) error {
 	fetches := w.poll(ctx)
 	if fetches.NumRecords() == 0 {
@@ -94,15 +93,15 @@ func (w worker) interval(ctx context.Context) error {
 		return fmt.Errorf("commit the keys: %w", err)
 	}
 	if err := w.client.CommitUncommittedOffsets(whole); err != nil {
-		// The group has a newer generation, or the broker is away: the events are read
-		// again, by this process or by another.
+		// Either the group has a newer generation, or the broker is away. This process or another one reads the
+		// events again.
 		fmt.Fprintln(os.Stderr, "handwritten: commit the offsets:", err)
 	}
 	return nil
 }
 
-// poll returns the next records. An error of a partition or of the group is no reason
-// to end: the client retries.
+// poll returns the next records. It ignores errors of a partition or of the group, because the client retries by
+// itself.
 func (w worker) poll(ctx context.Context) kgo.Fetches {
 	fetches := w.client.PollRecords(ctx, pollRecords)
 	fetches.EachError(func(topic string, partition int32, err error) {

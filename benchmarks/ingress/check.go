@@ -16,7 +16,7 @@ import (
 // tally counts the records of each event in a topic, by the event's number.
 type tally struct {
 	records map[int]int
-	foreign int // foreign records
+	foreign int // records that are no event of the run
 }
 
 // readTally reads a topic as read_committed consumers do, from its start to its
@@ -47,24 +47,23 @@ func (t tally) from(first int) tally {
 	return rest
 }
 
-// promise is the relation between responses and records.
+// promise says how responses and records must be related.
 type promise string
 
 const (
-	// promiseVerdict: one request of an event gets 202 and the event is in the
-	// output; its duplicates get the verdict duplicate.
+	// promiseVerdict: one request for each event gets 202, and the event is in the output; the other requests get the
+	// verdict duplicate.
 	promiseVerdict promise = "verdict"
-	// promiseOnce: every response is 202, and the event is in the output once.
+	// promiseOnce: every response is 202, and each event is in the output exactly once.
 	promiseOnce promise = "once"
-	// promiseEach: every response is 202, and each request has a record.
+	// promiseEach: every response is 202, and each request has its own record.
 	promiseEach promise = "each"
 )
 
 // verdicts counts the verdicts of one event.
 type verdicts struct{ accepted, duplicate, other int }
 
-// countVerdicts returns the verdicts of each event, and the number of requests
-// without a response.
+// countVerdicts returns the verdicts on each event, and the number of requests without a response.
 func countVerdicts(list []response, event func(n int) int) (events map[int]verdicts, silent int) {
 	events = map[int]verdicts{}
 	for n, a := range list {
@@ -84,9 +83,8 @@ func countVerdicts(list []response, event func(n int) int) (events map[int]verdi
 	return events, silent
 }
 
-// check returns an error unless responses and records agree with p. A request that
-// was rejected, or got no verdict, may be in the output or not. One without a
-// response is an error.
+// check returns an error unless responses and records agree with p. The event of a request that was rejected, or that
+// got no verdict, may or may not be in the output. A request without a response is an error.
 func check(p promise, list []response, event func(n int) int, t tally) error {
 	events, silent := countVerdicts(list, event)
 	var twice, unaccepted, lost, repeated, strange int

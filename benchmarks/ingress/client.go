@@ -17,12 +17,12 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// client sends requests on a fixed set of kept-alive HTTP/1.1 connections, one at a
-// time on each. It shares two cores with the measured server, so it does little. A
-// request is one write of prepared bytes, in which it changes number and signature. A
-// response is one read, of which it parses status and length.
+// client sends requests on a fixed number of kept-alive HTTP/1.1 connections, one request at a time on each. It
+// shares two cores with the measured server, so it does as little as possible: it writes a request at once from
+// prepared bytes, in which it changes only the number and the signature, and it reads a response at once and parses
+// only the status and the length.
 type client struct {
-	event  func(n int) int // the number in request n
+	event  func(n int) int // returns the number of the event in request n
 	loop   func() (n int, ok bool)
 	answer func(n, status int)
 	fail   func(error)
@@ -34,23 +34,23 @@ type client struct {
 	mu     sync.Mutex
 	idle   []*connection // used from the end
 	queue  []int         // requests that are due and wait for a connection
-	waited int           // requests that have been in queue
+	waited int           // how many requests have been in queue
 }
 
 // connection is one connection with at most one request in flight.
 type connection struct {
 	net    net.Conn
-	number atomic.Int64 // of the request in flight
+	number atomic.Int64 // number of the request in flight
 	in     []byte
 
-	// A response can be read before the Write of its request has returned, so the
-	// next request waits for that Write.
+	// A response may be read before the Write of its request has returned. The next request has to wait for that
+	// Write.
 	mu      sync.Mutex
 	request *request
 }
 
-// dial opens connections. answer receives each response, from the connection's
-// goroutine; fail receives the error that ends the run.
+// dial opens the connections. Each connection's goroutine calls answer with each response, and fail with the error
+// that ends the run.
 func dial(ctx context.Context, addr string, connections int, event func(n int) int, answer func(n, status int), fail func(error)) (*client, error) {
 	c := &client{event: event, answer: answer, fail: fail}
 	var dialer net.Dialer
@@ -94,8 +94,8 @@ func (c *client) submit(n int) {
 	c.send(k, n)
 }
 
-// run makes every free connection send the requests that loop returns, one after the
-// other, until it returns false; then the connection is free again.
+// run makes every free connection send the requests that loop returns, one after the other. When loop returns false,
+// the connection is free again.
 func (c *client) run(loop func() (n int, ok bool)) {
 	c.mu.Lock()
 	c.loop = loop
@@ -109,7 +109,7 @@ func (c *client) run(loop func() (n int, ok bool)) {
 	}
 }
 
-// next returns the next request of k; without one k becomes free.
+// next returns the next request for connection k. If there is none, k becomes free.
 func (c *client) next(k *connection) (int, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,8 +174,8 @@ var (
 	contentLength = []byte("content-length:")
 )
 
-// readResponse reads one response and returns its status. No bytes may follow: the
-// next request was not sent yet.
+// readResponse reads one response and returns its status. No bytes may follow the response, because the next request
+// has not been sent.
 func (k *connection) readResponse() (status int, err error) {
 	have, need := 0, -1
 	for need < 0 || have < need {
@@ -203,8 +203,8 @@ func (k *connection) readResponse() (status int, err error) {
 	return status, nil
 }
 
-// parseHead returns the status and the length of a complete response, -1 while its
-// head is incomplete.
+// parseHead returns the status and the total length of a response. The length is -1 as long as the head is
+// incomplete.
 func parseHead(in []byte) (status, length int, err error) {
 	head, _, whole := bytes.Cut(in, headEnd)
 	if !whole {
@@ -238,18 +238,17 @@ type response struct {
 	due, got time.Duration // when it was due, when its response arrived
 }
 
-// responses has the responses to all requests of a run, by number. One goroutine
-// writes each, once.
+// responses has the responses to all requests of a run, by the number of the request. Each response is written once,
+// by one goroutine.
 type responses struct {
 	list  []response
 	left  atomic.Int64
-	whole chan struct{} // closed when none is missing
+	whole chan struct{} // closed when no response is missing
 }
 
 func newResponses(requests int) *responses { return &responses{list: make([]response, requests)} }
 
-// expect sets how many responses must arrive before whole is closed. Call it before
-// the first of them is due.
+// expect sets how many responses must arrive before whole is closed. Call it before the first request is due.
 func (a *responses) expect(n int) {
 	a.left.Store(int64(n))
 	a.whole = make(chan struct{})

@@ -11,21 +11,18 @@
 //
 //     go run ./benchmarks/ingress -what verdict -rates 1000 -commit-intervals 20ms -measure 5s -rounds 1
 //
-// It owns the HTTP client, the requests, the plain server and the report. It may
-// import packages bench, openloop, kafkatest and program, but no package of the
-// product.
+// It owns the HTTP client, the requests, the plain server and the report. It may import packages bench, openloop,
+// kafkatest and program, but no package of the product.
 //
 // Invariants:
-//   - Every request has a signature; some are duplicates.
-//   - A run fails unless responses and output agree: each accepted event is in the
-//     output once, and its duplicates got that verdict.
-//   - The schedule of a rate is fixed before the client sends the first request,
-//     and latency counts from it: a request that waits because an earlier one was
-//     slow counts with its wait (no coordinated omission).
+//   - Every request has a signature; some requests are duplicates.
+//   - A run fails unless responses and output agree: each accepted event is in the output once, and its duplicates
+//     got that verdict.
+//   - The schedule of a rate is fixed before the client sends the first request, and latency counts from the
+//     schedule: if a request has to wait because an earlier request was slow, its wait counts (no coordinated
+//     omission).
 //
 // What looks wrong:
-//   - The client writes HTTP by hand: net/http would cost more CPU than the server
-//     that is measured.
-//   - The log, with a line for each request, goes to a file that nothing reads
-//     during the measurement.
+//   - The client writes HTTP by hand, because net/http would use more CPU than the server that is measured.
+//   - The log has a line for each request. It goes to a file that nothing reads during the measurement.
 package main

@@ -31,22 +31,23 @@ const (
 	floodPath = "/flood"
 )
 
-// phase is the traffic of the quiet path alone, or during a flood on another path.
+// phase is the traffic of one measurement: the quiet path alone, or during a flood on another path.
 type phase struct {
-	Connections int // of the flood, each with one request in flight; 0: no flood
-	Bytes       int // of a body of the flood
-	// Strangers have no signature. Each sends the head and one byte of a body, from one of strangerAddresses.
+	Connections int // connections of the flood, each with one request in flight; 0 means no flood
+	Bytes       int // size of the body of a flood's request
+	// Strangers says that the flood comes from strangers, whose requests have no signature. Each stranger sends the
+	// head and one byte of a body, from one of strangerAddresses.
 	Strangers bool
 }
 
-// phases of a round. Without a flood the figure is measured before and after, so that a
-// change of the machine's load shows.
+// phases are the phases of a round. The quiet path is measured without a flood both at the beginning and at the end,
+// so that a change of the machine's load is visible.
 var phases = []phase{{}, {128, bodyLen, false}, {1024, bodyLen, false}, {96, 512 << 10, false}, {6000, 1, true}, {}}
 
 const (
-	// strangerAddresses is how many addresses the strangers have, by X-Forwarded-For.
+	// strangerAddresses is how many client addresses the strangers have, according to X-Forwarded-For.
 	strangerAddresses = 30
-	// strangerPause is when a stranger comes again whose connection has ended.
+	// strangerPause is how long after the end of its connection a stranger comes again.
 	strangerPause = 5 * time.Second
 )
 
@@ -136,7 +137,7 @@ func (a *app) measurePhase(ctx context.Context, s *program.Process, p phase, num
 	defer endFlood()
 	var flood *flooders
 	t.primed = func() { flood = startFlooders(flooding, p, s.Address(listensIngress), number) }
-	t.answered = endFlood // else the app is never drained
+	t.answered = endFlood // otherwise the app would never be drained
 	quiet, err := t.run(ctx)
 	endFlood()
 	if flood != nil {
@@ -178,7 +179,7 @@ func startFlooders(ctx context.Context, p phase, address string, number int) *fl
 				if ctx.Err() == nil {
 					own[status]++
 				}
-				if status != http.StatusAccepted { // a sender that is refused waits a little
+				if status != http.StatusAccepted { // a sender whose request is refused waits a little
 					select {
 					case <-ctx.Done():
 					case <-time.After(10 * time.Millisecond):
@@ -270,7 +271,7 @@ func (f *flooders) wait() (statuses map[int]int, rate float64) {
 	return f.statuses, float64(total) / took.Seconds()
 }
 
-// floodTable lists the phases of each round, with the ratio to the first of that round.
+// floodTable lists the phases of each round, each with its ratio to the first phase of the same round.
 func floodTable(b *strings.Builder, runs []floodRun) {
 	fmt.Fprintf(b, `
 ## While another path is flooded

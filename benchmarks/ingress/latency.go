@@ -15,25 +15,25 @@ import (
 )
 
 const (
-	// primers are requests that are sent before the schedule, on every connection.
-	// They show that the server works, and reach every partition.
+	// primers is how many requests are sent before the schedule, over all connections. They show that the server
+	// works, and reach every partition.
 	primers = 5000
 	// connectionsMin and connectionsMax bound the pool of the open loop. The maximum
 	// is below ONCEBUS_INGRESS_MAX_REQUESTS' default, 4096.
 	connectionsMin, connectionsMax = 512, 4000
-	// connectionsSpare is the time at the rate for which the pool suffices, in
-	// addition to two commit intervals.
+	// connectionsSpare is for how much traffic the pool of connections has to suffice, in addition to two commit
+	// intervals.
 	connectionsSpare = 200 * time.Millisecond
 )
 
-// point is one cell of the matrix of measurements.
+// point is one cell in the matrix of measurements: a rate and a commit interval.
 type point struct {
 	Rate   int           // requests a second
 	Commit time.Duration `json:"CommitIntervalNanos"`
 }
 
-// connections returns the size of the pool: enough for all requests in flight, so
-// that none waits for a connection while the ingress keeps up.
+// connections returns the number of connections: enough for all requests in flight, so that no request waits for a
+// connection while the ingress keeps up.
 func (p point) connections() int {
 	return min(max(connectionsMin, int(time.Duration(p.Rate)*(2*p.Commit+connectionsSpare)/time.Second)), connectionsMax)
 }
@@ -47,8 +47,8 @@ type latencyRun struct {
 	Requests int // measured
 	Statuses map[int]int
 	Latency  openloop.Quantiles `json:"LatencyMillis"`
-	// Behind is how late the generator passed requests to a connection or to the
-	// queue, which is the generator's part of Latency.
+	// Behind is how late the generator passed requests to a connection or to the queue. This is the generator's share
+	// of Latency.
 	Behind openloop.Quantiles `json:"BehindMillis"`
 	// Waited is how many requests waited for a connection.
 	Waited int

@@ -24,9 +24,8 @@ import (
 // envPlain has the settings of the plain server's process.
 const envPlain = "ONCEBUS_BENCH_PLAIN"
 
-// plain is the smallest HTTP server that produces events: it reads the body, produces
-// it with acks of all in-sync replicas, and responds 202. It has no signature, key or
-// log.
+// plain is the smallest HTTP server that produces events: it reads the body, produces it with acks from all in-sync
+// replicas, and responds 202. It checks no signature, derives no key and writes no log.
 type plain struct {
 	Brokers []string
 	Topic   string
@@ -79,8 +78,8 @@ func plainMain() {
 func (p *plain) serve() (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// Without linger, like the ingress: events that arrive during a produce request
-	// share the next one.
+	// Like the ingress, the producer does not linger: events that arrive while a produce request is in flight share
+	// the next request.
 	p.client, err = kgo.NewClient(kgo.SeedBrokers(p.Brokers...), kgo.DefaultProduceTopic(p.Topic), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0))
 	if err != nil {
 		return err

@@ -50,11 +50,11 @@ func goals(runs []latencyRun) (goals []bench.Goal) {
 }
 
 const (
-	// lateShare: a row is marked when the generator was late by more than this share
-	// of the latency, at p99. The row then measures the generator too.
+	// lateShare: the report marks a row if the generator was late by more than this share of the latency, at p99.
+	// Such a row also measures the generator.
 	lateShare = 0.1
-	// backlogDrain: a row is marked when the last response came later than this after
-	// its due time. The server is then saturated.
+	// backlogDrain: the report marks a row if the last response came later than this after its due time. The server
+	// is then saturated.
 	backlogDrain = time.Second
 )
 
@@ -123,8 +123,8 @@ counted with all of its wait. Of each event one request got 202 and all duplicat
 	b.WriteString(marksMeaning(marked))
 }
 
-// summed returns one run for several: its statuses are the first round's, its other
-// figures are medians.
+// summed returns one run that stands for several: it has the statuses of the first round, and the medians of the
+// other figures.
 func summed(ms []latencyRun, p99 float64) latencyRun {
 	sum := latencyRun{point: ms[0].point, Statuses: ms[0].Statuses}
 	sum.Latency.P99 = p99

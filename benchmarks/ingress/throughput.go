@@ -17,12 +17,12 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// contender accepts requests and responds 202 once Kafka has their events.
+// contender is a server that accepts requests and responds 202 once Kafka has their events.
 type contender string
 
 const (
 	plainProduce contender = "plain produce"
-	// ingressAlone is a process of `oncebus ingress`, without tasks that judge.
+	// ingressAlone is a process of `oncebus ingress`, which has no tasks and judges nothing.
 	ingressAlone contender = "oncebus ingress"
 	// ingressAndRun is `oncebus run` with an ingress, which also judges.
 	ingressAndRun contender = "oncebus run"
@@ -31,7 +31,7 @@ const (
 // contenders in the order of a round.
 var contenders = []contender{plainProduce, ingressAlone, ingressAndRun}
 
-// throughputRun is one contender with that many connections in one round.
+// throughputRun is one contender with a number of connections in one round.
 type throughputRun struct {
 	PerRequest
 
@@ -40,10 +40,10 @@ type throughputRun struct {
 	Round       int // from 1
 	Requests    int // measured
 	Rate        float64
-	Latency     openloop.Quantiles `json:"LatencyMillis"` // from the sending of a request
+	Latency     openloop.Quantiles `json:"LatencyMillis"` // from when a request is sent
 }
 
-// rateMax is above the rate of every contender here: there is memory for that many
+// rateMax is above the rate of every contender, in requests a second. The benchmark allocates memory for that many
 // responses.
 const rateMax = 100_000
 
@@ -135,8 +135,8 @@ func (a *app) judgeLater(ctx context.Context) (tally, error) {
 	return out, errors.Join(err, s.Stop())
 }
 
-// flood is a closed loop: each connection sends its next request when the previous
-// one has its response.
+// flood is a closed loop: each connection sends its next request when the response to the previous request has
+// arrived.
 type flood struct {
 	app       *app
 	service   *program.Process
@@ -196,7 +196,7 @@ func (f *flood) run(ctx context.Context, addr string, connections int) (m throug
 	return m, nil
 }
 
-// look waits, and then returns all costs and the time.
+// look waits for the given time, and then returns all costs and the time.
 func (f *flood) look(ctx context.Context, after time.Duration, now func() time.Duration) (c cost, at time.Duration, err error) {
 	if err := kafkatest.Pause(ctx, after); err != nil {
 		return c, 0, err

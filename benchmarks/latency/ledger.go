@@ -10,25 +10,24 @@ import (
 	"oncebus/benchmarks/internal/openloop"
 )
 
-// ledger records which events of a schedule arrived, and their latency from the due
-// time, whether or not the generator was ready then. So a stall of a second delays a
-// second's worth of events, and each counts with its wait. A latency from the time of
-// sending would count only the few events in flight (coordinated omission).
+// ledger records which events of a schedule have arrived, and their latency from the due time, even if the generator
+// was late. A stall of one second therefore delays all events of one second, and each counts with its wait. If
+// latency were counted from the time of sending, only the few events in flight would count (coordinated omission).
 type ledger struct {
 	schedule openloop.Schedule
-	// dedups: the contender drops duplicates; else it emits them too.
+	// dedups says that the contender drops duplicates. Otherwise it emits them, too.
 	dedups  bool
 	arrived []bool // events of the schedule, followed by the primers
 	missing int    // expected events that have not arrived
 	priming int    // primers that have not arrived
-	extra   int    // arrivals beyond the expected
+	extra   int    // arrivals of events that had already arrived or must not arrive
 	foreign int    // arrivals of events that were never sent
 	last    time.Duration
-	latency openloop.Histogram // of the measured firsts
+	latency openloop.Histogram // of the first events (no duplicates) in the measured part
 }
 
-// newLedger returns the ledger of a schedule and of primers, events that are
-// sent before it as a warm-up.
+// newLedger returns the ledger of a schedule and of its primers, which are events that are sent before the schedule
+// as a warm-up.
 func newLedger(s openloop.Schedule, dedups bool, primers int) *ledger {
 	l := &ledger{schedule: s, dedups: dedups, arrived: make([]bool, s.Events()+primers), priming: primers}
 	for n := range s.Events() {
@@ -63,8 +62,8 @@ func (l *ledger) arrive(n int, at time.Duration) {
 	}
 	l.missing--
 	l.last = max(l.last, at)
-	// Duplicates that a contender without deduplication emits do not count: all
-	// contenders are measured on the same events.
+	// Duplicates do not count, even if the contender emits them, so that all contenders are measured on the same
+	// events.
 	if l.schedule.Counts(n) && l.schedule.First(n) == n {
 		l.latency.Record(at - l.schedule.Due(n))
 	}
@@ -73,8 +72,7 @@ func (l *ledger) arrive(n int, at time.Duration) {
 // complete reports whether every expected event has arrived.
 func (l *ledger) complete() bool { return l.missing == 0 }
 
-// verdict returns an error unless each expected event arrived exactly once and no
-// other.
+// verdict returns an error unless each expected event has arrived exactly once, and no other event has arrived.
 func (l *ledger) verdict() error {
 	var errs []error
 	if l.priming > 0 {
@@ -101,8 +99,8 @@ func (l *ledger) firstMissing() int {
 	return -1
 }
 
-// drain returns the time from the last due time until the last arrival. A contender
-// that keeps up needs one latency; another has a backlog.
+// drain returns the time from the last due time until the last arrival. For a contender that keeps up this is about
+// one latency; a longer time means a backlog.
 func (l *ledger) drain() time.Duration {
 	return l.last - l.schedule.Due(l.schedule.Events()-1)
 }

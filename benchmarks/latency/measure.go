@@ -18,15 +18,14 @@ import (
 )
 
 const (
-	// primers are events that are sent before the schedule, at the highest rate. They
-	// show that the contender works, reach every partition, and let a virtual machine
-	// compile its code.
+	// primers is how many events are sent before the schedule, as fast as possible. They show that the contender
+	// works, reach every partition, and let a JVM compile its code.
 	primers = 20_000
-	// startMax is how long a contender may take to emit the primers.
+	// startMax is how long a contender may take until it has emitted the primers.
 	startMax = 2 * time.Minute
 )
 
-// point is one cell of the matrix of measurements.
+// point is one cell in the matrix of measurements: a rate and a commit interval.
 type point struct {
 	Rate   int           // events a second
 	Commit time.Duration `json:"CommitIntervalNanos"`
@@ -39,13 +38,12 @@ type measurement struct {
 	Round   int                // from 1
 	Events  int                // measured
 	Latency openloop.Quantiles `json:"LatencyMillis"`
-	// Behind is how late the generator passed events to its client, which is the
-	// generator's part of Latency.
+	// Behind is how late the generator passed events to its client. This is the generator's share of Latency.
 	Behind openloop.Quantiles `json:"BehindMillis"`
 	// DrainMillis is the time from the last due time until the last arrival.
 	DrainMillis     float64
-	CPUMicros       float64 // of the contender's process, an event
-	BrokerCPUMicros float64 // of the broker's process, an event
+	CPUMicros       float64 // of the contender's process per event
+	BrokerCPUMicros float64 // of the broker's process per event
 	RSSMaxBytes     int64   // of the contender's process
 
 	latency *openloop.Histogram
@@ -159,8 +157,8 @@ func (t *trial) prime(ctx context.Context) error {
 	return t.consumer.readUntil(ctx, beforeStart, t.ledger.primed)
 }
 
-// collect reads until every expected event has arrived, and then the rest of the
-// output: by the order of events no duplicate comes later.
+// collect reads until every expected event has arrived, and then the rest of the output. Because of the order of
+// events, no duplicate can come after that.
 func (t *trial) collect(ctx context.Context, now func() time.Duration) error {
 	whole := t.schedule.Due(t.schedule.Events()) + t.drainMax
 	ctx, cancel := context.WithTimeoutCause(ctx, whole, fmt.Errorf("not all events had arrived %v after the last was due: raise -drain, or lower the rate", t.drainMax))

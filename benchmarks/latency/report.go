@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// lateShare: a row is marked when the generator was late by more than this share
-	// of the latency, at the median or at p99. It then measures the generator too.
+	// lateShare: the report marks a row if the generator was late by more than this share of the latency, at the
+	// median or at p99. Such a row also measures the generator.
 	lateShare = 0.1
-	// backlogDrain: a row is marked when the last event arrived later than this after
-	// its due time. Its latencies then depend on the length of the measurement.
+	// backlogDrain: the report marks a row if the last event arrived later than this after its due time. The
+	// latencies of such a row depend on the length of the measurement.
 	backlogDrain = time.Second
 )
 
@@ -31,7 +31,7 @@ type row struct {
 	P99                    bench.Spread `json:"P99Millis"`
 	P999                   bench.Spread `json:"P999Millis"`
 	Max                    bench.Spread `json:"MaxMillis"`
-	P50Ratio, P99Ratio     float64      // medians relative to the limit's; 0 if that was not measured
+	P50Ratio, P99Ratio     float64      // medians relative to the medians of the limit; 0 if the limit was not measured
 	BehindP50              bench.Spread `json:"BehindP50Millis"`
 	BehindP99              bench.Spread `json:"BehindP99Millis"`
 	DrainMillis            bench.Spread

@@ -20,14 +20,14 @@ type producer struct {
 func newProducer(seeds []string, topic string) (*producer, error) {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(seeds...), kgo.DefaultProduceTopic(topic),
-		// Without linger: events that are due at the same time share a request
-		// anyway, and so do events that arrive during a request.
+		// The producer does not linger: events that are due at the same time share a request anyway, and so do events
+		// that arrive while a request is in flight.
 		kgo.ProducerLinger(0),
-		// Acks of all in-sync replicas, because a crashed broker must not lose an
-		// event. Idempotent writes, franz-go's default, need them too: a repeated
-		// record would be an unplanned duplicate.
+		// All in-sync replicas must acknowledge, because a crash of the broker must not lose an event. Idempotent
+		// writes, franz-go's default, also require this; without them a repeated record would be an unplanned
+		// duplicate.
 		kgo.RequiredAcks(kgo.AllISRAcks()),
-		// So many that Produce never blocks: the loop is open.
+		// The buffer is so large that Produce never blocks, because the loop is open.
 		kgo.MaxBufferedRecords(4<<20))
 	if err != nil {
 		return nil, err
@@ -48,9 +48,9 @@ func (p *producer) sent() error {
 	return nil
 }
 
-// fetchWait is how long the broker may delay a response without records. It responds
-// as soon as there are some, so this adds no latency. It is short because the broker
-// may miss that the end of a transaction made records visible.
+// fetchWait is how long the broker may delay a response that has no records. It adds no latency, because the broker
+// responds as soon as there are records. It is short, because the broker may miss that the end of a transaction made
+// records visible.
 const fetchWait = 10 * time.Millisecond
 
 // consumer reads the output as its users do, and records the arrivals.
@@ -67,8 +67,8 @@ func newConsumer(seeds []string, topic string, l *ledger) (*consumer, error) {
 		// only read_committed consumers get each event once
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.FetchMaxWait(fetchWait),
-		// The last record of the topic is a control record: the consumer needs it to
-		// notice the end.
+		// The last record of the topic is a control record. The consumer keeps control records, so that it notices
+		// the end.
 		kgo.KeepControlRecords())
 	if err != nil {
 		return nil, err
@@ -76,8 +76,8 @@ func newConsumer(seeds []string, topic string, l *ledger) (*consumer, error) {
 	return &consumer{client: client, ledger: l, next: map[int32]int64{}}, nil
 }
 
-// readUntil reads until done, called after each poll, returns true, or ctx ends. The
-// arrival time of an event is the return of its poll.
+// readUntil reads until ctx ends or done returns true; it calls done after each poll. An event counts as arrived when
+// its poll returns.
 func (c *consumer) readUntil(ctx context.Context, now func() time.Duration, done func() bool) error {
 	for !done() {
 		fetches := c.client.PollFetches(ctx)

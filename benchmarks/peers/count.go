@@ -28,8 +28,8 @@ func occurrences(ctx context.Context, brokers []string, topic string, in bench.I
 	return counts, err
 }
 
-// checkInput returns an error if the input does not have every event as often as
-// planned: the producer must not lose or double any.
+// checkInput returns an error if the input does not contain every event as often as planned: the producer itself must
+// neither lose nor double events.
 func checkInput(counts []int, in bench.Input) error {
 	planned := make([]int, in.Events)
 	for n := range in.Events {
@@ -45,12 +45,12 @@ func checkInput(counts []int, in bench.Input) error {
 	return nil
 }
 
-// around is how long before a fault an event may be sent that the fault loses or
-// doubles: it is still in a transaction or in a batch.
+// around is how long before a fault an event may have been sent that the fault loses or doubles: at the fault the
+// event can still be in an open transaction or in a batch.
 const around = 2 * time.Second
 
-// count adds lost and doubled events to the faults that caused them: each event to the
-// last fault before it, or to one shortly after it.
+// count adds lost and doubled events to the fault that caused them: each event to the last fault before it, or to a
+// fault shortly after it.
 func count(input, output []int, sent func(id int) time.Duration, outcomes []outcome) (lost, doubled int) {
 	for id, n := range input {
 		if n == 0 {

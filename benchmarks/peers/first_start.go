@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// readMax limits the time in which a system reads a history. Watermarks that are
-	// aligned come a window further in a second.
+	// readMax limits the time in which a system reads a history. Peers whose watermarks are aligned advance by one
+	// window per second.
 	readMax = 10 * time.Minute
-	// silent is how long nothing may come out, before the output is read.
+	// silent is how long the output may not grow before it is read.
 	silent = 10 * time.Second
-	// markers is how many records at the end of a partition of a repartition topic may be
-	// no events.
+	// markers is how many records at the end of a partition of a repartition topic may be something other than
+	// events.
 	markers = 10
-	// firstStartGuess is about what one system takes for one history.
+	// firstStartGuess estimates how long one system takes for one history.
 	firstStartGuess = 30 * time.Second
 )
 
-// firstStart is the result of one system that was started for the first time on a history.
+// firstStart is the result of one system that was started on a history for the first time.
 type firstStart struct {
 	shape
 	tally
@@ -42,7 +42,7 @@ type firstStart struct {
 	Events int
 }
 
-// runHistories starts each system for the first time on each history.
+// runHistories starts each system for the first time, on each history.
 func runHistories(ctx context.Context, s settings) (err error) {
 	machine := bench.ThisMachine()
 	all := []system{{name: "oncebus"}}
@@ -85,7 +85,7 @@ func runHistories(ctx context.Context, s settings) (err error) {
 	})
 }
 
-// history is a topic with history.
+// history is a topic whose events reach far into the past.
 type history struct {
 	settings
 	shape
@@ -110,7 +110,7 @@ func (h history) create(ctx context.Context, topics ...string) error {
 	return err
 }
 
-// fill creates the topic. The history ends now.
+// fill creates the topic and fills it. The history ends at the current time.
 func (h history) fill(ctx context.Context) error {
 	if err := h.create(ctx, h.input()); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (h history) fill(ctx context.Context) error {
 	return produce(ctx, h.broker.Seeds(), h.input(), h.events, h.ids, time.Now().Add(-h.Span))
 }
 
-// start starts a system on the history, and counts what it has written when it is done.
+// start starts a system on the history. When the system is done, start counts what it has written.
 func (h history) start(ctx context.Context, s system) (t tally, err error) {
 	app := h.name + "-" + strings.ToLower(strings.ReplaceAll(s.name, " ", "-"))
 	task := bench.Task{
@@ -148,7 +148,7 @@ func (h history) start(ctx context.Context, s system) (t tally, err error) {
 	return tallyOf(out, late), nil
 }
 
-// read runs one process of the system until it has read the input and writes no more.
+// read runs one process of the system until it has read the whole input and its output does not grow any more.
 func (h history) read(ctx context.Context, s system, task bench.Task) (err error) {
 	var cmd *exec.Cmd
 	if s.peer == nil {
@@ -188,8 +188,8 @@ func (h history) read(ctx context.Context, s system, task bench.Task) (err error
 	})
 }
 
-// unread returns how many records of the input the system has not committed, and of a
-// repartition topic. The group that judges has the same name in all systems.
+// unread returns how many records of the input, and of a repartition topic, the system has not committed. In all
+// systems the group that judges has the same name.
 func (h history) unread(ctx context.Context, task bench.Task) (int64, error) {
 	done, err := h.broker.Committed(ctx, task.Group(), task.Input)
 	if err != nil {
@@ -212,7 +212,7 @@ func (h history) unread(ctx context.Context, task bench.Task) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		// The last records are markers of transactions, and progress records of oncebus.
+		// The last records of the partition are transaction markers and the progress records of oncebus.
 		unread += max(0, end-done-int64(markers*h.partitions))
 	}
 	return unread, nil

@@ -18,12 +18,12 @@ import (
 	"oncebus/benchmarks/internal/bench"
 )
 
-// shape is that of a history, and the window for it.
+// shape is the form of a history, and the window with which the systems deduplicate it.
 type shape struct {
 	Name   string // as in the flag
 	Span   time.Duration
 	Window time.Duration
-	Equal  bool // partitions have as many events; else each has half of those of the one before
+	Equal  bool // all partitions have equally many events; otherwise each has half as many as the one before
 }
 
 // parseShapes reads a comma separated list of span/window or span/window/equal.
@@ -47,19 +47,19 @@ func parseShapes(text string) (shapes []shape, err error) {
 const (
 	// copyWithin is how long after an event its duplicate comes at most, in event time.
 	copyWithin = time.Minute
-	// copied is the part of the events that have a duplicate.
+	// copied is the share of the events that have a duplicate.
 	copied = 0.2
 )
 
 // past is one event of a history.
 type past struct {
 	id        int
-	at        time.Duration // from the start of the history
+	at        time.Duration // counted from the start of the history
 	partition int32
 }
 
-// pasts draws a history: ids that come evenly over the span, some with a duplicate in any
-// partition. They are in order of their times, as they are in each partition then.
+// pasts draws a history: its ids come evenly over the span, and some have a duplicate in any partition. The events
+// are sorted by their times, so they are in order within each partition, too.
 func pasts(s shape, seed uint64, ids, partitions int) (events []past) {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for id := range ids {
@@ -84,7 +84,7 @@ func (s shape) partition(draw *rand.Rand, partitions int) int32 {
 	return int32(partitions - bits.Len64(draw.Uint64N(1<<partitions-1)+1))
 }
 
-// idOf reads an id of a payload.
+// idOf returns the id in a payload.
 func idOf(ids int, value []byte) (int, bool) {
 	var payload struct {
 		TraceID string `json:"traceId"`
@@ -95,8 +95,8 @@ func idOf(ids int, value []byte) (int, bool) {
 	return bench.Input{Events: ids}.Index([]byte(payload.TraceID))
 }
 
-// produce fills a topic with a history that starts at a time, and compares what it has then
-// with the plan.
+// produce fills a topic with a history that starts at the given time. It then compares the content of the topic with
+// the plan.
 func produce(ctx context.Context, brokers []string, topic string, events []past, ids int, start time.Time) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(5*time.Millisecond), kgo.MaxBufferedRecords(100_000))
@@ -124,7 +124,7 @@ func produce(ctx context.Context, brokers []string, topic string, events []past,
 	return err
 }
 
-// idsIn returns how often each id is in a topic.
+// idsIn returns how often each id occurs in a topic.
 func idsIn(ctx context.Context, brokers []string, topic string, ids int) ([]int, error) {
 	counts, foreign := make([]int, ids), 0
 	err := bench.ReadTopic(ctx, brokers, topic, func(r *kgo.Record) {
@@ -140,16 +140,16 @@ func idsIn(ctx context.Context, brokers []string, topic string, ids int) ([]int,
 	return counts, err
 }
 
-// tally says how often the ids of a history came out. Right is: each once.
+// tally says how often the ids of a history came out. The correct result is: each id once.
 type tally struct {
-	Out     int // records
-	Once    int // ids
+	Out     int // number of records
+	Once    int // number of ids
 	Doubled int // ids that came out twice or more
-	Never   int // ids that did not
-	Late    int // records that the system wrote to a topic of their own in place of the output
+	Never   int // ids that never came out
+	Late    int // records that the system wrote to a separate topic for late records
 }
 
-// tallyOf counts from how often each id is in the output and in that other topic.
+// tallyOf computes the tally from how often each id occurs in the output and in the topic for late records.
 func tallyOf(out, late []int) (t tally) {
 	for id, n := range out {
 		t.Out += n

@@ -14,20 +14,20 @@ import (
 	"oncebus/benchmarks/internal/openloop"
 )
 
-// traffic is the load of one system: the events that are sent, and when each arrives.
+// traffic is the load of one system: which events are sent, and when each of them arrives in the output.
 type traffic struct {
 	in   bench.Input
 	rate int
-	// warm is the number of events that are sent at once, before the load starts.
+	// warm is the number of events that are sent as fast as possible before the load starts.
 	warm int
 
 	client *kgo.Client
 
 	mu        sync.Mutex
-	start     time.Time // of the load
-	partition []int32   // of each id in the input
+	start     time.Time // start of the load
+	partition []int32   // partition of each id in the input
 	arrived   []time.Time
-	last      time.Time // of the latest arrival, duplicates included
+	last      time.Time // time of the latest arrival, duplicates included
 }
 
 func newTraffic(brokers []string, in bench.Input, rate int) (*traffic, error) {
@@ -35,7 +35,7 @@ func newTraffic(brokers []string, in bench.Input, rate int) (*traffic, error) {
 	return &traffic{in: in, rate: rate, warm: rate, client: client, partition: make([]int32, in.Events), arrived: make([]time.Time, in.Events)}, err
 }
 
-// sent returns when an event was due, from the start of the load.
+// sent returns when an event was due, counted from the start of the load.
 func (l *traffic) sent(n int) time.Duration {
 	return time.Duration(n-l.warm) * time.Second / time.Duration(l.rate)
 }
@@ -51,8 +51,7 @@ func (l *traffic) send(ctx context.Context, n int) {
 	})
 }
 
-// warmUp sends the first events and waits until some have arrived from every
-// partition.
+// warmUp sends the first events and waits until some of them have arrived from every partition.
 func (l *traffic) warmUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
@@ -74,7 +73,7 @@ func (l *traffic) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// flows reports whether an event of each partition has arrived.
+// flows reports whether an event from each partition has arrived.
 func (l *traffic) flows() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +86,7 @@ func (l *traffic) flows() bool {
 	return len(seen) == l.in.Partitions
 }
 
-// run sends the other events when they are due, and returns when the broker has all.
+// run sends the other events when they are due. It returns when the broker has stored all of them.
 func (l *traffic) run(ctx context.Context) error {
 	schedule := openloop.Schedule{Rate: l.rate, Measured: l.sent(l.in.Events) - openloop.Cooldown}
 	g := openloop.Generator{Schedule: schedule, Clock: openloop.ClockFrom(l.begin()), Send: func(n int) {
@@ -109,7 +108,7 @@ func (l *traffic) begin() time.Time {
 	return l.start
 }
 
-// watch reads the output as it is committed, until ctx ends.
+// watch reads the committed output until ctx ends.
 func (l *traffic) watch(ctx context.Context, brokers []string, topic string) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(100*time.Millisecond))
@@ -118,7 +117,7 @@ func (l *traffic) watch(ctx context.Context, brokers []string, topic string) err
 	}
 	defer client.Close()
 	for ctx.Err() == nil {
-		fetches := client.PollFetches(ctx) // the client retries errors of a broker that is down
+		fetches := client.PollFetches(ctx) // the client retries while the broker is down
 		now := time.Now()
 		l.mu.Lock()
 		fetches.EachRecord(func(r *kgo.Record) {
@@ -139,8 +138,8 @@ func (l *traffic) quietFor() time.Duration {
 	return time.Since(l.last)
 }
 
-// recovery returns how long after a moment of the load events flow again: until each
-// partition has an event in the output that was sent after the moment.
+// recovery returns how long after a moment of the load events flow again: the time until each partition has an event
+// in the output that was sent after the moment.
 func (l *traffic) recovery(moment time.Duration) (longest time.Duration, complete bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

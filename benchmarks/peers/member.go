@@ -15,17 +15,17 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// restartAfter is how long after the end of a process its supervisor starts it again.
+// restartAfter is how long after the end of a process the supervisor starts the process again.
 const restartAfter = time.Second
 
-// member is one process of a system, which is started again when it ends.
+// member is one process of a system. Its supervisor starts it again whenever it ends.
 type member struct {
 	start func() (*program.Process, error)
 
 	mu      sync.Mutex
 	process *program.Process
-	killed  int // ends that the plan caused
-	ends    int // all ends
+	killed  int // how often the plan ended the process
+	ends    int // how often the process ended in all
 }
 
 // launch starts the process.
@@ -46,15 +46,14 @@ func (m *member) current() *program.Process {
 	return m.process
 }
 
-// supervise starts the process again whenever it ends, until ctx ends. Then it stops
-// it.
+// supervise starts the process again whenever it ends. When ctx ends, it stops the process.
 func (m *member) supervise(ctx context.Context) error {
 	for {
 		process := m.current()
 		select {
 		case <-ctx.Done():
 			if err := process.Stop(); err != nil {
-				fmt.Fprintln(os.Stderr, err) // the output is complete by now
+				fmt.Fprintln(os.Stderr, err) // only printed, because the output is complete by now
 			}
 			return nil
 		case <-process.Exited():
@@ -79,7 +78,7 @@ func (m *member) kill() error {
 	return m.current().Signal(syscall.SIGKILL)
 }
 
-// pause stops the process with SIGSTOP for a time.
+// pause stops the process with SIGSTOP for the given time.
 func (m *member) pause(ctx context.Context, d time.Duration) error {
 	process := m.current()
 	if err := process.Signal(syscall.SIGSTOP); err != nil {
@@ -88,7 +87,7 @@ func (m *member) pause(ctx context.Context, d time.Duration) error {
 	return errors.Join(kafkatest.Pause(ctx, d), process.Signal(syscall.SIGCONT))
 }
 
-// unplanned returns how often the process ended by itself.
+// unplanned returns how often the process ended although the plan did not end it.
 func (m *member) unplanned() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,32 +18,32 @@ const (
 	restart kind = "broker"
 )
 
-// kinds are in the order of the report.
+// kinds has the kinds of fault in the order of the report.
 var kinds = []kind{kill, pause, restart}
 
 const (
-	// pauseFor is how long a paused process does not run: past the session timeout, so
-	// that another takes its partitions.
+	// pauseFor is how long a paused process stands still. It is longer than the session timeout, so that another
+	// process takes over its partitions.
 	pauseFor = bench.SessionTimeout + 5*time.Second
-	// leadIn is the load before the first slot, and calm that after the last.
+	// leadIn is how long the load runs before the first slot. The load also runs without faults after the last slot.
 	leadIn = 3 * time.Second
 	calm   = 5 * time.Second
 )
 
-// slots are the lengths of the parts of the load that belong to one fault: time for
-// the fault itself, and for the slowest contender to recover.
+// slots has, for each kind of fault, the length of its part of the load. A slot has time for the fault itself and for
+// the slowest contender to recover.
 var slots = map[kind]time.Duration{kill: 18 * time.Second, pause: pauseFor + 15*time.Second, restart: 25 * time.Second}
 
 // strike is one fault of a plan.
 type strike struct {
 	Kind kind
-	At   time.Duration // from the start of the load
-	// Process is the process that it strikes, modulo their number.
+	At   time.Duration // counted from the start of the load
+	// Process chooses the process that the fault strikes: this number modulo the number of processes.
 	Process int
 }
 
-// plan draws the order of the faults, the process of each, and its moment in the first
-// two seconds of its slot. It returns the length of the load, too.
+// plan draws the order of the faults, the process that each strikes, and the moment of each within the first two
+// seconds of its slot. It also returns the length of the load.
 func plan(seed uint64, counts map[kind]int) (strikes []strike, load time.Duration) {
 	draw := rand.New(rand.NewPCG(seed, 0))
 	for _, k := range kinds {

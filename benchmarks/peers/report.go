@@ -31,13 +31,13 @@ func eventsChart(results []result) bench.Chart {
 	return c
 }
 
-// recoveryChart has the longest time without events of each system, by kind of fault.
+// recoveryChart shows the longest time without events for each system, by kind of fault.
 func recoveryChart(results []result) bench.Chart {
 	c := bench.Chart{Title: "Longest time until every partition had a later event", Y: "s"}
 	for _, k := range kinds {
 		series := bench.Series{Name: string(k)}
 		for _, r := range results {
-			y := math.NaN() // no such fault
+			y := math.NaN() // the plan has no such fault
 			for _, o := range r.Outcomes {
 				if o.Kind == k && !(y > o.Recovery.Seconds()) {
 					y = o.Recovery.Seconds()
@@ -82,7 +82,7 @@ func table(s settings, results []result) string {
 	return b.String()
 }
 
-// brokerAway returns the longest time from a kill of the broker until it served again.
+// brokerAway returns the longest time from a kill of the broker until the broker served again.
 func brokerAway(results []result) (longest time.Duration) {
 	for _, r := range results {
 		for _, o := range r.Outcomes {
@@ -94,7 +94,7 @@ func brokerAway(results []result) (longest time.Duration) {
 	return longest
 }
 
-// of returns the cell of a kind of fault.
+// of returns the cell of the table for a kind of fault.
 func (r result) of(k kind) string {
 	lost, doubled, longest, n, all := 0, 0, time.Duration(0), 0, true
 	for _, o := range r.Outcomes {

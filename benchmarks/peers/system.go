@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// startMax limits the start of a system, until events come out.
+	// startMax limits the time from the start of a system until its first events come out.
 	startMax = 3 * time.Minute
-	// finishMax limits the time from the end of the load until all events are out.
+	// finishMax limits the time from the end of the load until all events have come out.
 	finishMax = 3 * time.Minute
 	// quiet is how long no event may arrive before the output is read.
 	quiet = 5 * time.Second
@@ -35,8 +35,8 @@ type system struct {
 	peer      *peers.Peer // nil for oncebus
 }
 
-// systems returns those whose name contains one of the parts of only, comma separated.
-// A peer whose server is not installed is left out.
+// systems returns the systems whose name contains one of the comma separated parts of only. A peer whose server is
+// not installed is left out.
 func systems(ctx context.Context, only string) ([]system, error) {
 	all := []system{{name: "oncebus", processes: 2}}
 	for _, peer := range peers.All() {
@@ -45,27 +45,27 @@ func systems(ctx context.Context, only string) ([]system, error) {
 	return peers.Choose(ctx, all, only, func(s system) (string, *peers.Peer) { return s.name, s.peer })
 }
 
-// outcome is one fault and what it did.
+// outcome is one fault and its effect.
 type outcome struct {
 	strike
 
-	Took      time.Duration // ns, of the fault itself: the pause, or until the broker serves again
-	Recovery  time.Duration // ns, until events flow again in every partition
+	Took      time.Duration // ns that the fault itself took: the length of the pause, or the time until the broker served again
+	Recovery  time.Duration // ns until events flow again in every partition
 	Recovered bool
 	Lost      int
 	Doubled   int
 }
 
-// result is that of one system.
+// result is the result of one system.
 type result struct {
 	System    string
 	Processes int
-	Events    int // distinct
+	Events    int // distinct events
 	Lost      int
 	Doubled   int
 	Outcomes  []outcome
-	Unplanned int  // ends of processes that the plan did not cause
-	Complete  bool // the whole input was committed before the end
+	Unplanned int  // how often a process ended although the plan did not end it
+	Complete  bool // the whole input was committed before the run ended
 }
 
 // trial is the run of one system.
@@ -75,7 +75,7 @@ type trial struct {
 
 	broker  *bench.Broker
 	task    bench.Task
-	keys    *server.Server // of the peer; nil without one
+	keys    *server.Server // the server of a peer's keys; nil if there is none
 	members []*member
 	traffic *traffic
 }
@@ -120,8 +120,8 @@ func (t *trial) run(ctx context.Context, strikes []strike) (r result, err error)
 	return r, nil
 }
 
-// together starts the processes, runs the load with the faults, waits until all events
-// are out, and stops the processes.
+// together starts the processes, runs the load with the faults, waits until all events have come out, and stops the
+// processes.
 func (t *trial) together(ctx context.Context, strikes []strike, r *result) (err error) {
 	running, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -216,8 +216,7 @@ func (t *trial) strike(ctx context.Context, s strike) error {
 	return fmt.Errorf("no fault %q", s.Kind)
 }
 
-// finish waits until the system has committed the whole input, and no event has
-// arrived for a while.
+// finish waits until the system has committed the whole input and no event has arrived for a while.
 func (t *trial) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, finishMax)
 	defer cancel()

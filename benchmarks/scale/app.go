@@ -19,7 +19,7 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// bed has the parts that all apps of one run share.
+// bed has what all apps of one run share.
 type bed struct {
 	s        settings
 	broker   *bench.Broker
@@ -34,9 +34,9 @@ type app struct {
 	name   string
 	shape  shape
 	keyed  bool
-	routes string // path of its routes file
-	group  *group // of its processes; nil without a limit of memory
-	// standby is ONCEBUS_STANDBY.
+	routes string // path of the app's routes file
+	group  *group // the cgroup of its processes; nil if memory has no limit
+	// standby is the value of ONCEBUS_STANDBY.
 	standby bool
 
 	admin *kadm.Client
@@ -45,8 +45,7 @@ type app struct {
 	watch *watch
 }
 
-// newApp creates an app's topics. The event time of its input makes at most horizon
-// keys live at a time.
+// newApp creates an app's topics. The event times of its input are such that at most horizon keys are live at a time.
 func (b *bed) newApp(ctx context.Context, name string, sh shape, keyed bool, horizon int) (*app, error) {
 	a := &app{bed: b, name: name, shape: sh, keyed: keyed, routes: filepath.Join(b.broker.Dir, name+".yaml"), admin: b.broker.Admin()}
 	if err := a.writeRoutes(); err != nil {
@@ -55,8 +54,8 @@ func (b *bed) newApp(ctx context.Context, name string, sh shape, keyed bool, hor
 	if err := b.broker.CreateTopics(ctx, sh.Partitions, a.input(), a.output(), a.dead()); err != nil {
 		return nil, err
 	}
-	// Retention must not delete records, although their event time is long ago.
-	// Deleted records must leave the disk soon.
+	// Retention must not delete records although their event times are long ago, and records that the benchmark
+	// deletes must leave the disk soon.
 	configs := []kadm.AlterConfig{setConfig("retention.ms", "-1"), setConfig("segment.bytes", strconv.Itoa(64<<20)), setConfig("file.delete.delay.ms", "1000")}
 	altered, err := a.admin.AlterTopicConfigs(ctx, configs, a.input(), a.output(), a.dead())
 	for _, r := range altered {
@@ -112,7 +111,7 @@ func (a *app) close() error {
 	return errors.Join(a.broker.DeleteApp(ctx, a.name), os.RemoveAll(filepath.Join(a.broker.Dir, a.name)))
 }
 
-// start starts process i of the app, with its former state if it ran before.
+// start starts process i of the app. If the process ran before, it has its former state.
 func (a *app) start(ctx context.Context, i int) (*program.Process, error) {
 	return spec{
 		binary: a.binary, brokers: a.broker.Seeds(), app: a.name, instance: "p" + strconv.Itoa(i), routes: a.routes,
@@ -134,12 +133,12 @@ func (a *app) startAll(ctx context.Context) (all []*program.Process, err error) 
 	return all, a.allRun(ctx, all...)
 }
 
-// allRunEvery is the interval in which allRun checks the processes; for each response
-// they read every store.
+// allRunEvery is the interval in which allRun checks the processes. It is long, because a process reads every store
+// for each response.
 const allRunEvery = 50 * time.Millisecond
 
-// allRun waits until the processes are ready, all tasks run in them, and the last
-// process, which may have started later, has some.
+// allRun waits until the processes are ready and run all tasks, and the last process, which may have started later,
+// has some of them.
 func (a *app) allRun(ctx context.Context, services ...*program.Process) error {
 	ctx, cancel := context.WithTimeout(ctx, readyMax)
 	defer cancel()
@@ -171,15 +170,15 @@ func (a *app) allRun(ctx context.Context, services ...*program.Process) error {
 	}
 }
 
-// lagMax is how many events the generator may be ahead: enough that the app never
-// waits, and a limit of the disk space.
+// lagMax is how many events the generator may be ahead of the app. It is large enough that the app never waits for
+// events, and bounds the space on the disk.
 const lagMax = 1_000_000
 
 // purgeEvery is how often keepPurging deletes processed records.
 const purgeEvery = 2 * time.Second
 
-// fill streams events until there are that many keys and all are committed. At the
-// same time it reads the output, and deletes processed records.
+// fill streams events until there is the given number of keys and all events are committed. Meanwhile it reads the
+// output and deletes processed records.
 func (a *app) fill(ctx context.Context, keys int, services ...*program.Process) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -196,8 +195,8 @@ func (a *app) fill(ctx context.Context, keys int, services ...*program.Process) 
 	return err
 }
 
-// keepPurging reads the output and deletes processed records until the returned function is
-// called. It calls failed once if that fails.
+// keepPurging reads the output and deletes processed records until the returned function is called. If this fails, it
+// calls failed once.
 func (a *app) keepPurging(ctx context.Context, failed func(error)) (stop func()) {
 	var purging sync.WaitGroup
 	ended := make(chan struct{})
@@ -231,8 +230,8 @@ func (a *app) purge(ctx context.Context) error {
 	return errors.Join(deleteBelow(ctx, a.admin, a.input(), committed), a.out.purge(ctx))
 }
 
-// awaitOutput waits until every key that was sent is in the output. With a
-// repartition topic an empty backlog of the input does not show that.
+// awaitOutput waits until every key that was sent is in the output. In an app with a repartition topic, an input
+// without a backlog does not prove that.
 func (a *app) awaitOutput(ctx context.Context, services ...*program.Process) error {
 	for found, since := 0, time.Now(); ; {
 		if err := a.out.catchUp(ctx); err != nil {
@@ -252,8 +251,8 @@ func (a *app) awaitOutput(ctx context.Context, services ...*program.Process) err
 	}
 }
 
-// verify reads the output to its end: it must have every sent key once, and the
-// dead-letter topic no record.
+// verify reads the output to its end. The output must have every sent key exactly once, and the dead-letter topic no
+// record.
 func (a *app) verify(ctx context.Context) error {
 	if err := a.out.catchUp(ctx); err != nil {
 		return err
@@ -271,16 +270,16 @@ func (a *app) verify(ctx context.Context) error {
 // drainRun has the measurements of an app that processes a backlog.
 type drainRun struct {
 	Events    int
-	Rate      float64      // events a second, from the first commit seen to the last
-	Slices    bench.Spread // of the rates of five parts of equal duration
-	CPU       float64      // of all processes, us an event
-	BrokerCPU float64      // of the broker, us an event
+	Rate      float64      // events a second, from the first commit that was seen to the last
+	Slices    bench.Spread // the rates in five parts of equal duration
+	CPU       float64      // of all processes, in us per event
+	BrokerCPU float64      // of the broker, in us per event
 	Gaps      gapFigures
 }
 
 const slicesOf = 5
 
-// drain measures how the services process a backlog of n events.
+// drain measures how the processes work off a backlog of n events.
 func (a *app) drain(ctx context.Context, n int, services ...*program.Process) (drainRun, error) {
 	held, err := a.load.hold(ctx, n)
 	if err != nil {
@@ -318,7 +317,7 @@ func (a *app) drain(ctx context.Context, n int, services ...*program.Process) (d
 	return m, errors.Join(a.out.catchUp(ctx), a.purge(ctx))
 }
 
-// costs is the CPU time of the services together, and of the broker.
+// costs returns the CPU time of all the processes, and the CPU time of the broker.
 func (a *app) costs(services []*program.Process) (sum, broker time.Duration, err error) {
 	for _, s := range services {
 		u, err := s.Usage()

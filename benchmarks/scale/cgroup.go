@@ -17,17 +17,16 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// hierarchy is where this machine limits memory.
+// hierarchy says how this machine limits memory: where its cgroups are.
 type hierarchy struct {
 	mount string // directory
-	root  string // of the mount in the hierarchy, as in a container
+	root  string // what the mount shows of the hierarchy; in a container this is not the top
 	own   string // this process's cgroup in the hierarchy
 	v2    bool
 }
 
-// parseHierarchy reads /proc/self/mountinfo and /proc/self/cgroup (proc(5), cgroups(7)).
-// Version 1 has precedence, because a machine with both has no memory controller in
-// version 2.
+// parseHierarchy reads /proc/self/mountinfo and /proc/self/cgroup (proc(5), cgroups(7)). It prefers version 1: on a
+// machine with both versions, version 2 has no memory controller.
 func parseHierarchy(mountinfo, cgroup string) (h hierarchy, ok bool) {
 	for line := range strings.Lines(mountinfo) {
 		before, after, _ := strings.Cut(line, " - ")
@@ -53,9 +52,9 @@ func parseHierarchy(mountinfo, cgroup string) (h hierarchy, ok bool) {
 	return h, ok
 }
 
-// parent returns the directory for a new cgroup. In version 1 it is the process's own
-// cgroup, so that its limits hold too. In version 2 a cgroup with processes passes no
-// controllers on, so it is the nearest one above that does.
+// parent returns the directory in which to create a new cgroup. In version 1 this is the cgroup of this process, so
+// that its limits also hold for the new one. In version 2 a cgroup with processes passes no controllers on to
+// children, so it is the nearest cgroup above that does.
 func (h hierarchy) parent() (string, error) {
 	at := path.Clean("/" + strings.TrimPrefix(h.own, strings.TrimSuffix(h.root, "/")))
 	if !h.v2 {
@@ -73,13 +72,13 @@ func (h hierarchy) parent() (string, error) {
 	}
 }
 
-// group is a memory cgroup for the processes of one run.
+// group is a memory cgroup in which the processes of one run are.
 type group struct {
 	dir string
 	v2  bool
 }
 
-// newGroup creates a cgroup with a limit in bytes. The caller calls remove.
+// newGroup creates a cgroup with a limit in bytes. The caller removes it by remove.
 func newGroup(limit int64) (*group, error) {
 	mounts, mountsErr := os.ReadFile("/proc/self/mountinfo")
 	own, ownErr := os.ReadFile("/proc/self/cgroup")
@@ -104,8 +103,8 @@ func newGroup(limit int64) (*group, error) {
 	return g, nil
 }
 
-// limit sets the limit. Swap would let a process exceed it, so it counts (version 1) or is
-// forbidden (version 2), if the kernel has it.
+// limit sets the limit. With swap a process could exceed it; therefore the limit includes swap (version 1) or swap is
+// forbidden (version 2), if the kernel supports that.
 func (g *group) limit(bytes int64) error {
 	memory, swap, swapMax := "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", bytes
 	if g.v2 {
@@ -123,8 +122,8 @@ func (g *group) limit(bytes int64) error {
 	return err
 }
 
-// command returns a command that runs in the cgroup. A shell moves itself there and is then
-// replaced by the program, so that all memory of the program counts. g may be nil: no cgroup.
+// command returns a command that runs in the cgroup. A shell moves itself into the cgroup and is then replaced by the
+// program, so that all memory of the program counts. A nil g runs the command in no cgroup.
 func (g *group) command(ctx context.Context, binary string, args ...string) *exec.Cmd {
 	if g == nil {
 		return exec.CommandContext(ctx, binary, args...)
@@ -132,11 +131,11 @@ func (g *group) command(ctx context.Context, binary string, args ...string) *exe
 	return exec.CommandContext(ctx, "sh", append([]string{"-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(g.dir, "cgroup.procs"), binary}, args...)...)
 }
 
-// limited has what the kernel counted in a cgroup.
+// limited has what the kernel has counted in a cgroup.
 type limited struct {
-	Highest int64 // bytes; pages of files that the kernel can drop count too
-	Reached int   // times that the limit was reached, and the kernel made room
-	Killed  int   // processes, for lack of memory
+	Highest int64 // highest memory in bytes, including file pages that the kernel could drop
+	Reached int   // how often the limit was reached and the kernel freed memory
+	Killed  int   // processes that the kernel killed for lack of memory
 }
 
 func (g *group) counts() (l limited, err error) {
@@ -156,7 +155,7 @@ func (g *group) counts() (l limited, err error) {
 	return l, errors.Join(err, reachedErr, killedErr)
 }
 
-// number reads a file that is a number, or the number of a key in a file of lines "key number".
+// number returns the number in a file, or the number of one key in a file with lines "key number".
 func (g *group) number(file, key string) (int, error) {
 	text, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {
@@ -174,10 +173,10 @@ func (g *group) number(file, key string) (int, error) {
 	return 0, fmt.Errorf("%s has no number %q", filepath.Join(g.dir, file), key)
 }
 
-// removeMax is how long the kernel may need to release processes.
+// removeMax is how long the kernel may take to release the processes of a cgroup.
 const removeMax = 10 * time.Second
 
-// remove removes the cgroup. The kernel refuses that until it has released the processes that ended.
+// remove removes the cgroup. The kernel refuses this until it has released the processes that ended in the cgroup.
 func (g *group) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeMax)
 	defer cancel()

@@ -18,47 +18,47 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// changesRun has the measurements of one app with so many seeded keys, which is changed while
-// events arrive.
+// changesRun has the measurements of one app with a given number of seeded keys. The app is changed in several steps
+// while events arrive.
 type changesRun struct {
 	Keys     int
-	SeedFile int64 // bytes of the lines
+	SeedFile int64 // size in bytes of the file of seeds
 	// Seed, Export and Verify are the commands. The exported file has Exported keys.
 	Seed, Export, Verify commandUse
 	Exported, File       int64
-	// Changelog and Repartition are the bytes of the topics after the seed.
+	// Changelog and Repartition are the sizes of these topics in bytes after the seed.
 	Changelog, Repartition int64
 	Rebuilds               []rebuildRun
 	Move                   partitionMove
 	Steps                  []observed
 }
 
-// rebuildRun has the measurements of kill -9 of one of two processes, whose state directory is
-// lost. The other one takes its tasks over; then it comes back.
+// rebuildRun has the measurements of kill -9 of one of two processes whose state directory is lost. The other process
+// takes its tasks over; then the killed process comes back.
 type rebuildRun struct {
 	Standby  bool
-	Tasks    int          // of the killed process
-	Read     int          // changelog rows that the other one read
-	Balanced float64      // seconds from the kill until all tasks ran in the other one
-	Silent   bench.Spread // ms, for which a task of the killed process committed nothing
+	Tasks    int          // tasks that the killed process had
+	Read     int          // changelog rows that the other process read
+	Balanced float64      // seconds from the kill until all tasks ran in the other process
+	Silent   bench.Spread // ms during which a task of the killed process committed nothing
 	Return   rebuildBack
 }
 
-// rebuildBack is the return of the killed process without its state.
+// rebuildBack has the measurements of the return of the killed process without its state.
 type rebuildBack struct {
 	Read     int
 	Balanced float64
-	Silent   bench.Spread // ms, of the tasks that it got
+	Silent   bench.Spread // ms, of the tasks that the process got back
 }
 
-// partitionMove has the measurements of a move to another number of partitions, in seconds.
+// partitionMove has the measurements of a move to another number of partitions. Times are in seconds.
 type partitionMove struct {
 	From, To int
-	// Phases has when each phase began, from the start of the command. It ended after Seconds.
+	// Phases has when each phase began, counted from the start of the command. The command ended after Seconds.
 	Phases  map[string]float64
 	Command commandUse
-	Running float64 // until all new tasks ran
-	Copied  int64   // keys that the app had then, by the committed events
+	Running float64 // seconds until all new tasks ran
+	Copied  int64   // keys that the app had then, according to the committed events
 	// Changelog is the bytes of the new changelog, Finished the bytes of the disk after 'move --finish' and the deletion of
 	// the old state directories.
 	Changelog, Finished int64
@@ -67,18 +67,18 @@ type partitionMove struct {
 const (
 	// changesTo is the number of partitions after the move.
 	changesTo = 48
-	// moveStep is the name of the step that does it, killStep begins those of a kill.
+	// moveStep is the name of the step that moves the keys; the names of steps with a kill begin with killStep.
 	moveStep, killStep = "move", "kill -9 with the state, "
 	// moveLimit is how long the input may be held.
 	moveLimit = 10 * time.Minute
 )
 
-// measureChanges changes a running app of each number of keys.
+// measureChanges changes a running app, once for each number of keys.
 func measureChanges(ctx context.Context, b *bed) (runs []changesRun, err error) {
 	for _, keys := range b.s.changesKeys {
 		began := time.Now()
 		r, err := changesOnce(ctx, b, keys)
-		runs = append(runs, r) // also what came before an error
+		runs = append(runs, r) // also after an error, with what was measured until then
 		if err != nil {
 			return runs, fmt.Errorf("%d keys: %w", keys, err)
 		}
@@ -87,14 +87,14 @@ func measureChanges(ctx context.Context, b *bed) (runs []changesRun, err error) 
 	return runs, nil
 }
 
-// changes is the current run.
+// changes is the state of the current run.
 type changes struct {
 	*app
 
 	run      *changesRun
 	observer *observer
 	services []*program.Process
-	lines    string // path of the seeds
+	lines    string // path of the file with the seeds
 	file     string // path of the exported file
 }
 
@@ -106,7 +106,7 @@ func changesOnce(ctx context.Context, b *bed, keys int) (r changesRun, err error
 		return r, err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
-	// The processes end with this context, so it lasts until they were stopped.
+	// The processes end with this context, so it has to last until they are stopped.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	dir := filepath.Join(b.broker.Dir, a.name)
@@ -128,8 +128,8 @@ func changesOnce(ctx context.Context, b *bed, keys int) (r changesRun, err error
 	return r, errors.Join(err, a.verify(ctx))
 }
 
-// withTraffic takes all steps while events arrive, and waits until these are processed. cancel
-// ends the context.
+// withTraffic takes all steps while events arrive, and then waits until these events are processed. cancel ends the
+// context.
 func (c *changes) withTraffic(ctx context.Context, cancel context.CancelCauseFunc) error {
 	defer c.keepPurging(ctx, cancel)()
 	stopTraffic := c.traffic(ctx, c.s.rate)
@@ -143,7 +143,7 @@ func (c *changes) withTraffic(ctx context.Context, cancel context.CancelCauseFun
 	return c.watch.drained(ctx, c.services...)
 }
 
-// steps are one after the other: each begins when the app has caught up.
+// steps takes the steps one after the other. Each step begins when the app has caught up after the previous step.
 func (c *changes) steps(ctx context.Context) error {
 	flows := int64(float64(c.s.rate) * c.s.changesTraffic.Seconds())
 	if err := c.watch.await(ctx, c.services, func() bool { return c.watch.total() > flows }); err != nil {
@@ -182,7 +182,7 @@ func (c *changes) steps(ctx context.Context) error {
 	return nil
 }
 
-// writeLines writes the seeds. They were first seen within one window before the traffic began.
+// writeLines writes the file of seeds. Their first seen times are within one window before the traffic.
 func (c *changes) writeLines() error {
 	if err := writeIDs(c.lines, c.run.Keys, c.load.start.Add(-window), c.load.start); err != nil {
 		return err
@@ -223,7 +223,7 @@ func (c *changes) export(ctx context.Context) (err error) {
 	return nil
 }
 
-// compare finds every exported key in the app, after all changes.
+// compare checks, after all changes, that the app still has every exported key.
 func (c *changes) compare(ctx context.Context) (err error) {
 	var verified struct{ Compared struct{ There int64 } }
 	if c.run.Verify, err = c.command(ctx, &verified, "verify", c.file); err == nil && verified.Compared.There != c.run.Exported {
@@ -232,7 +232,7 @@ func (c *changes) compare(ctx context.Context) (err error) {
 	return errors.Join(err, os.Remove(c.file))
 }
 
-// takeOver kills the last process and deletes its state. The others take its tasks over.
+// takeOver kills the last process and deletes its state. The other processes take its tasks over.
 func (c *changes) takeOver(ctx context.Context, standby bool) error {
 	last := len(c.services) - 1
 	stay, dies := c.services[:last], c.services[last]
@@ -266,7 +266,7 @@ func (c *changes) takeOver(ctx context.Context, standby bool) error {
 	return nil
 }
 
-// silent returns for how many ms tasks committed nothing at a time.
+// silent returns how many ms each of the tasks had committed nothing at a time.
 func (c *changes) silent(partitions []int) bench.Spread {
 	var silent []float64
 	all := c.observer.silentTasks()
@@ -276,7 +276,7 @@ func (c *changes) silent(partitions []int) bench.Spread {
 	return bench.SpreadOf(silent)
 }
 
-// comeBack starts the killed process without its state.
+// comeBack starts the killed process, which has no state any more.
 func (c *changes) comeBack(ctx context.Context) error {
 	last := len(c.services) - 1
 	began := time.Now()
@@ -305,8 +305,8 @@ func (c *changes) comeBack(ctx context.Context) error {
 	return nil
 }
 
-// restartAll restarts one process after the other, with or without standbys, and waits until
-// these have followed.
+// restartAll restarts one process after the other, with or without standbys, and waits until the standbys have caught
+// up.
 func (c *changes) restartAll(ctx context.Context, standby bool) error {
 	c.standby = standby
 	for i, s := range c.services {
@@ -326,7 +326,7 @@ func (c *changes) restartAll(ctx context.Context, standby bool) error {
 	return c.keepUp(ctx, c.services)
 }
 
-// moveAll moves the keys to more partitions, and waits until all new tasks run.
+// moveAll moves the keys to a larger number of partitions, and waits until all new tasks run.
 func (c *changes) moveAll(ctx context.Context) error {
 	m := &c.run.Move
 	m.From, m.To, m.Phases = c.shape.Partitions, changesTo, map[string]float64{}
@@ -354,7 +354,7 @@ func (c *changes) moveAll(ctx context.Context) error {
 	return err
 }
 
-// finish deletes the old topics, and the old tasks' state.
+// finish deletes the old topics, and the local state of the old tasks.
 func (c *changes) finish(ctx context.Context) error {
 	var finished struct{ Deleted []string }
 	if _, err := c.command(ctx, &finished, "move", "--finish"); err != nil {
@@ -368,7 +368,7 @@ func (c *changes) finish(ctx context.Context) error {
 		return err
 	}
 	for _, dir := range old {
-		// The directories of the new tasks have another number before that of the partition.
+		// The directories of the new tasks stay: in their names another number precedes the partition.
 		if _, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), c.name+"-repartition-")); err == nil {
 			if err := os.RemoveAll(dir); err != nil {
 				return err

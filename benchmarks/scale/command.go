@@ -14,10 +14,10 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// commandUse is what a command of oncebus took.
+// commandUse is what a command of oncebus used.
 type commandUse struct {
-	Seconds float64 // from its start to its end
-	CPU     float64 // seconds
+	Seconds float64 // from the start of the command to its end
+	CPU     float64 // CPU time in seconds
 	RSS     int64   // highest resident memory, bytes
 }
 
@@ -39,10 +39,11 @@ func (a *app) command(ctx context.Context, printed any, args ...string) (command
 	return use, json.Unmarshal(out.Bytes(), printed)
 }
 
-// rssEvery is the time between two samples of a command's memory. The kernel keeps the highest.
+// rssEvery is the time between two samples of a command's memory. Few samples suffice, because the kernel itself
+// keeps the highest value.
 const rssEvery = 50 * time.Millisecond
 
-// useOf runs a command whose output read reads to its end.
+// useOf runs a command. read reads the command's output to its end.
 func useOf(cmd *exec.Cmd, read func(io.Reader) error) (use commandUse, err error) {
 	var errs bytes.Buffer
 	cmd.Stderr = &errs

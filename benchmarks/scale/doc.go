@@ -1,6 +1,5 @@
-// Command scale measures oncebus, the program itself with its settings, as it
-// grows: with live keys, workers, processes and partitions, on a real Apache
-// Kafka. The parts, by their names in -what:
+// Command scale measures how oncebus, the program itself with its settings, behaves as it grows: with more live keys,
+// workers, processes and partitions, on a real Apache Kafka. The parts, by their names in -what:
 //
 //	live-keys  at each number of keys: rate, memory, disk, restart after kill -9,
 //	           rebuild from the changelog, expiry under load, stalls of partitions
@@ -14,19 +13,18 @@
 //
 //	go run ./benchmarks/scale -what live-keys -keys 1000000,10000000,50000000
 //
-// It owns the parts, their goals and their report. It may import packages bench,
-// kafkatest and program, but no package of the product.
+// It owns the parts, their goals and their report. It may import packages bench, kafkatest and program, but no
+// package of the product.
 //
 // Invariants:
-//   - Every run reads the whole output back and fails unless it has each key
-//     exactly once.
-//   - A backlog becomes visible at once, by the commit of one transaction: the
-//     generator costs no CPU while the app is measured.
-//   - Rates count from the first commit seen to the last.
+//   - Every run reads the whole output back and fails unless it has each key exactly once.
+//   - The generator writes a backlog in one open transaction. Its commit makes the whole backlog visible at once, so
+//     the generator uses no CPU time while the app is measured.
+//   - Rates count from the first commit that was seen to the last.
 //
 // What looks wrong:
-//   - Event time follows the number of keys, not a clock, and begins long ago: so
-//     keys expire at the rate at which new ones come, however fast the run is.
-//   - The input and the output are deleted while they are read. The disk of a
-//     build machine is small.
+//   - Event time advances with the number of keys, not with a clock, and begins long ago. Keys therefore expire at
+//     the rate at which new keys come, however fast the run is.
+//   - Records of the input and the output are deleted soon after they are read, because the disk of a build machine
+//     is small.
 package main

@@ -12,21 +12,21 @@ import (
 // The goals, for up to 50 million live keys, on two cores with the broker on the same machine.
 const (
 	goalKeys         = 50_000_000
-	goalRatio        = 0.8    // of the rate at the smallest size
-	goalMemory       = 1024.0 // MiB, resident
-	goalLimit        = 1280.0 // MiB, of the cgroup in which no process is killed
-	goalDisk         = 30.0   // bytes a key
-	goalExpiry       = 0.9    // of the rate without
+	goalRatio        = 0.8    // of the rate with the smallest number of keys
+	goalMemory       = 1024.0 // resident memory in MiB
+	goalLimit        = 1280.0 // MiB; with this limit of the cgroup the kernel kills no process
+	goalDisk         = 30.0   // bytes per key
+	goalExpiry       = 0.9    // of the rate while no keys expire
 	goalStall        = 100.0  // ms
 	goalReady        = 1.0    // s
 	goalRebuild      = 2000.0 // k keys/s
-	goalMicros       = 20.0   // p99 of a key's derivation and of a check
+	goalMicros       = 20.0   // p99 in µs of the derivation of a key, and of a check
 	goalIdleCPU      = 1.0    // percent
 	goalIdleRSS      = 100 << 20
 	extrapolatedKeys = 1_000_000_000
 )
 
-// size has the measurements of all rounds of one number of keys.
+// size has the measurements of all rounds with one number of keys.
 type size struct {
 	Keys int
 	runs []liveRun
@@ -48,10 +48,10 @@ func (r *result) sizes() []size {
 	return sizes
 }
 
-// of returns the spread of a figure over the rounds.
+// of returns the spread of one figure over the rounds.
 func (s size) of(figure func(liveRun) float64) bench.Spread { return bench.SpreadBy(s.runs, figure) }
 
-// restarts returns the spread of a figure over all restarts of all rounds.
+// restarts returns the spread of one figure over all restarts in all rounds.
 func (s size) restarts(figure func(restart) float64) bench.Spread {
 	var all []restart
 	for _, r := range s.runs {
@@ -72,8 +72,8 @@ func rebuildRate(r liveRun) float64      { return r.Rebuild.rate() }
 func readyAfter(r restart) float64       { return r.Ready }
 func flowAfter(r restart) float64        { return r.Flow }
 
-// goals compares the measurements with the goals. Those of memory, disk, stalls and rebuild
-// apply to the largest measured size up to goalKeys, which the text names.
+// goals compares the measurements with the goals. The goals for memory, disk, stalls and rebuild apply to the largest
+// measured number of keys up to goalKeys; the text names it.
 func (r *result) goals() (goals []bench.Goal) {
 	if slices.Contains(r.s.what, "live-keys") {
 		goals = r.liveGoals()
@@ -150,7 +150,7 @@ func millions(keys int) string {
 	return fmt.Sprintf("%.3g billion", float64(keys)/1e9)
 }
 
-// line is the regression line of the measurements.
+// line is the regression line through the measurements.
 type line struct {
 	Base, Slope float64 // intercept, slope
 }

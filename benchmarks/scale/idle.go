@@ -11,18 +11,18 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// idleRun is the cost of processes without work, by process.
+// idleRun has what processes without work use, for each process.
 type idleRun struct {
-	Routed  bool // two stages in each process, and as many input partitions more
-	Keys    int  // stored before; 0: the processes never saw an event
+	Routed  bool // each process has two stages, and the input has as many partitions again
+	Keys    int  // keys that were stored before; 0: the processes have never seen an event
 	CPU     []float64
 	RSS     []int64 // after it, bytes
 	RSSMax  []int64 // since the process started
 	Seconds float64
 }
 
-// quiet is the time without work before the measurement, longer than the first polls
-// and garbage collections.
+// quiet is how long the processes have no work before the measurement. It is longer than the first polls and garbage
+// collections take.
 const quiet = 10 * time.Second
 
 // measureIdle measures idle processes: some that never received an event, and some

@@ -15,63 +15,61 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// liveRun has all measurements of one number of keys in one round. Times are in
-// seconds, sizes in bytes.
+// liveRun has all measurements with one number of keys in one round. Times are in seconds, sizes in bytes.
 type liveRun struct {
-	Keys  int // requested: filled before the measurements
+	Keys  int // the requested number of keys, filled in before the measurements
 	Round int
-	// Horizon is how many keys are live once keys expire: Keys, those of the light
-	// traffic, and those of the backlog during which none expires.
+	// Horizon is how many keys are live once keys expire: Keys, plus the keys of the light traffic, plus the keys of
+	// the backlog during which no key expires.
 	Horizon int
 
-	FillRate     float64 // events a second, with generator and reader on the same cores
+	FillRate     float64 // events a second, while generator and reader use the same cores
 	FillGaps     gapFigures
-	RSSFirst     int64 // highest of the filled process, including mapped files
-	RSSMax       int64 // highest, including the later processes
-	AnonymousMax int64 // of all
+	RSSFirst     int64 // highest resident memory of the process that was filled, including mapped files
+	RSSMax       int64 // highest resident memory, including that of the later processes
+	AnonymousMax int64 // highest anonymous memory of all these processes
 	GoHeapMax    int64
 	GoHeap       int64    // after the light traffic
-	Limited      *limited `json:",omitempty"` // with a limit of memory
+	Limited      *limited `json:",omitempty"` // set if memory has a limit
 	DiskBytes    int64    // of the state directory, after the light traffic
-	DiskKeys     int      // whose rows are in it
+	DiskKeys     int      // keys whose rows are in the state directory
 	Growing      drainRun
 	Expiring     drainRun
 	Steady       steady
-	EvictedRows  int     // that the stores had evicted by then
-	KeyP99       float64 // microseconds to derive a key, until then
-	CheckP99     float64 // to derive, look up and decide
+	EvictedRows  int     // rows that the stores had evicted until then
+	KeyP99       float64 // µs to derive a key, until then
+	CheckP99     float64 // µs to derive a key, look it up and decide
 	Restarts     []restart
 	Rebuild      rebuild
 }
 
-// steady is traffic below the highest rate, while keys expire. Every partition always
-// has input and none has a backlog, so its commits come at the commit interval unless
-// they are delayed. With a backlog they follow the client's fetches, which return
-// many records of one partition at a time.
+// steady is traffic below the highest rate, while keys expire. Every partition always has input and none has a
+// backlog, so commits come at the commit interval unless something delays them. With a backlog, commits would follow
+// the client's fetches, which return many records of one partition at a time.
 type steady struct {
 	Rate float64 // events a second
 	Gaps gapFigures
 }
 
-// restart has the measurements of one kill -9 under load and the following start.
+// restart has the measurements of one kill -9 under load and of the start after it.
 type restart struct {
-	Unflushed int     // rows in memory just before the kill
+	Unflushed int     // rows that were only in memory just before the kill
 	Read      int     // rows read from the changelog
 	Ready     float64 // from the start of the process to /readyz
-	Flow      float64 // to the first commit
+	Flow      float64 // from the start of the process to its first commit
 }
 
 // rebuild has the measurements of a start without the state directory.
 type rebuild struct {
-	Records int     // of the changelog
-	Keys    int     // among them
+	Records int     // records in the changelog
+	Keys    int     // keys among them
 	Seconds float64 // from the start of the process to /readyz
 }
 
 func (r rebuild) rate() float64 { return float64(r.Keys) / r.Seconds }
 
-// flushRate is the rate of the light traffic after a fill: it makes tasks check
-// whether their rows are old enough to flush.
+// flushRate is the rate of the light traffic after a fill. Only with traffic do tasks check whether their rows are
+// old enough to be flushed.
 const flushRate = 200
 
 // measureLive runs all rounds of all sizes.
@@ -95,7 +93,7 @@ func measureLive(ctx context.Context, b *bed) (runs []liveRun, err error) {
 	return runs, nil
 }
 
-// diskPerKey is in bytes; 0 if nothing had been flushed.
+// diskPerKey returns bytes per key; 0 if nothing has been flushed.
 func (r liveRun) diskPerKey() float64 {
 	if r.DiskKeys == 0 {
 		return 0
@@ -103,7 +101,7 @@ func (r liveRun) diskPerKey() float64 {
 	return float64(r.DiskBytes) / float64(r.DiskKeys)
 }
 
-// live is the current run.
+// live is the state of the current run.
 type live struct {
 	*app
 	run     liveRun
@@ -126,7 +124,7 @@ func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err er
 		}
 		defer func() { err = errors.Join(err, a.group.remove(ctx)) }()
 	}
-	ctx, cancel := context.WithCancel(ctx) // ends the memory samples, also after an error
+	ctx, cancel := context.WithCancel(ctx) // ends the sampling of the memory, also after an error
 	defer cancel()
 	l := &live{app: a, run: liveRun{Keys: keys, Round: round + 1, Horizon: horizon}, memory: new(memory)}
 	defer func() { err = errors.Join(err, end(l.service)) }()
@@ -154,8 +152,8 @@ func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err er
 	return l.run, l.noteLimit()
 }
 
-// begin starts the process, waits until it is ready, and returns the time that this
-// took. It samples the memory from then on.
+// begin starts the process, waits until it is ready, and returns how long this took. From then on it samples the
+// memory.
 func (l *live) begin(ctx context.Context) (ready time.Duration, err error) {
 	if l.service, err = l.start(ctx, 0); err != nil {
 		return 0, err
@@ -169,8 +167,7 @@ func (l *live) begin(ctx context.Context) (ready time.Duration, err error) {
 	return ready, nil
 }
 
-// noteMemory ends the samples of the process's memory. It must be called before the
-// process ends.
+// noteMemory ends the sampling of the process's memory and records the result. Call it before the process ends.
 func (l *live) noteMemory() error {
 	l.memory.end()
 	u, err := l.service.Usage()
@@ -185,7 +182,8 @@ func (l *live) noteMemory() error {
 	return nil
 }
 
-// noteLimit takes the counts of the cgroup, and returns an error if the kernel killed a process in it.
+// noteLimit records what the kernel has counted in the cgroup. It returns an error if the kernel has killed a process
+// in it.
 func (l *live) noteLimit() error {
 	if l.group == nil {
 		return nil
@@ -198,7 +196,7 @@ func (l *live) noteLimit() error {
 	return err
 }
 
-// halt stops the process as an operator does.
+// halt stops the process as an operator does, by SIGTERM.
 func (l *live) halt() error {
 	if err := l.noteMemory(); err != nil {
 		return err
@@ -217,8 +215,7 @@ func (l *live) fillUp(ctx context.Context) error {
 	return errors.Join(l.out.catchUp(ctx), l.purge(ctx))
 }
 
-// letFlush sends light traffic, so that the rows in memory are flushed, and measures
-// heap and disk.
+// letFlush sends light traffic, so that the process flushes the rows in its memory, and then measures heap and disk.
 func (l *live) letFlush(ctx context.Context) error {
 	keys := l.load.keys + int(l.s.flushWait.Seconds()*flushRate)
 	if err := l.load.stream(ctx, keys, l.load.pace(flushRate*100/(100-l.s.duplicates))); err != nil {
@@ -237,7 +234,7 @@ func (l *live) letFlush(ctx context.Context) error {
 	return err
 }
 
-// steadyShare is the part of the rate with expiry that is steady traffic.
+// steadyShare is the rate of the steady traffic as a share of the rate while keys expire.
 const steadyShare = 0.4
 
 func (l *live) steadyTraffic(ctx context.Context) error {
@@ -266,15 +263,14 @@ func (l *live) steadyTraffic(ctx context.Context) error {
 	return errors.Join(l.out.catchUp(ctx), l.purge(ctx))
 }
 
-// killAfter is the part of a backlog that is processed at the kill.
+// killAfter is the share of a backlog that has been processed when the process is killed.
 const killAfter = 0.4
 
-// lateCommits is how long the broker may need after a kill to finish a commit that
-// was in flight.
+// lateCommits is how long the broker may take after a kill to finish a commit that was in flight.
 const lateCommits = 200 * time.Millisecond
 
-// restarts kills the process during a backlog of n events, l.s.kills times, and
-// restarts it with its state.
+// restarts kills the process l.s.kills times during a backlog of n events, and each time starts it again with its
+// state.
 func (l *live) restarts(ctx context.Context, n int) error {
 	for range l.s.kills {
 		held, err := l.load.hold(ctx, n)
@@ -334,7 +330,7 @@ func (l *live) again(ctx context.Context, r *restart) error {
 	return err
 }
 
-// restart kills the process under load, and starts it.
+// restart kills the process under load and starts it again.
 func (l *live) restart(ctx context.Context) (r restart, err error) {
 	if err := l.kill(ctx, &r); err != nil {
 		return r, err
@@ -377,7 +373,7 @@ func (l *live) rebuild(ctx context.Context) error {
 	return nil
 }
 
-// memory samples the memory of a process, and of its successors.
+// memory samples the memory of a process and of the processes that follow it.
 type memory struct {
 	anonymous, heap int64 // highest
 	cancel          context.CancelFunc
@@ -395,7 +391,7 @@ func (m *memory) watch(ctx context.Context, s *program.Process) {
 		tick := time.NewTicker(anonymousEvery)
 		defer tick.Stop()
 		for n := 0; ; n++ {
-			// A sample fails when the process is about to end.
+			// A sample may fail because the process is ending.
 			if u, err := s.Usage(); err == nil {
 				m.anonymous = max(m.anonymous, u.RSSAnon)
 			}

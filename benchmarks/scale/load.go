@@ -15,40 +15,38 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The window of the measured route, and the life of a key that it gives. The grace
-// period is 0, so a key expires two windows behind stream time.
+// The window of the measured route, and the lifetime of a key that follows from it. The grace period is 0, so a key
+// expires two windows behind stream time.
 const (
 	window    = 12 * time.Hour
 	retention = 2 * window
 )
 
-// load writes the events of one input topic: trade signals of about 230 bytes,
-// partitioned by key. Keys are numbered from 0 in the order of their first events.
+// load writes the events of one input topic: trade signals of about 230 bytes, partitioned by their key. Keys are
+// numbered from 0 in the order of their first events.
 //
-// Event time follows the number of keys, not a clock: horizon keys take one
-// retention. So no key expires before there are horizon keys; after that one expires
-// for each new key, at every rate.
+// Event time advances with the number of keys, not with a clock: it advances by one retention in horizon keys. No key
+// expires, therefore, before there are horizon keys; after that one key expires for each new key, at any rate.
 type load struct {
 	topic      string
 	partitions int
-	duplicates int // percent of the events
-	old        int // percent of the duplicates
-	horizon    int // live keys, at most
+	duplicates int // percent of the events that are duplicates
+	old        int // percent of the duplicates that repeat an old event
+	horizon    int // the maximal number of live keys
 	start      time.Time
 
 	seeds  []string
 	client *kgo.Client
 	random *rand.Rand
-	values []byte // buffer of the next values
+	values []byte // buffer with the next values
 
-	events, keys int // written so far
-	// ends has, for each partition, the offset after the last record that
-	// read_committed consumers may read.
+	events, keys int // events and keys that have been written
+	// ends has, for each partition, the offset after the last record that a read_committed consumer may read.
 	ends []atomic.Int64
-	fail atomic.Pointer[error] // the first record that the broker rejected
+	fail atomic.Pointer[error] // the error of the first record that the broker rejected
 }
 
-// loadAge is the age of the first event time: more than event time advances, because
+// loadAge is how long before now the first event time is. It is longer than event time advances in a run, because
 // oncebus judges events from the future as invalid.
 const loadAge = 60 * 24 * time.Hour
 
@@ -71,7 +69,7 @@ func (l *load) options() []kgo.Opt {
 
 func (l *load) close() { l.client.Close() }
 
-// nearKeys is the maximum distance of most duplicates from their original, in keys.
+// nearKeys is how many keys most duplicates are behind their original at most.
 const nearKeys = 500
 
 // next returns the next event.
@@ -83,7 +81,7 @@ func (l *load) next() *kgo.Record {
 	case !isDuplicate:
 		l.keys++
 	case l.random.IntN(100) < l.old:
-		// A tenth of the window is left for partitions that are ahead of others.
+		// The last tenth of the window stays free for partitions that are ahead of others.
 		inWindow := l.horizon * 9 / 20
 		id -= 1 + l.random.IntN(min(l.keys, inWindow))
 	default:
@@ -94,8 +92,8 @@ func (l *load) next() *kgo.Record {
 	return &kgo.Record{Key: value[len(valueHead)-len(keyPrefix) : len(valueHead)+keyDigits], Value: value, Timestamp: at, Partition: int32(id % l.partitions)}
 }
 
-// A value is head, the key's number in a fixed number of digits, and tail. The
-// record's key is the trace id in it.
+// A value consists of head, the key's number with a fixed number of digits, and tail. The record's key is the trace
+// id in the value.
 const (
 	keyPrefix = "trace-"
 	keyDigits = 12
@@ -103,8 +101,8 @@ const (
 	valueTail = `","symbol":"BTCUSDT","exchange":"BINANCE","action":"buy","price":"40000.25","quantity":"0.50","strategy":"breakout-v3","interval":"15m","timestamp":"2026-11-20T10:00:00Z","comment":"long entry on close above band"}`
 )
 
-// value returns the payload of a key. It allocates memory for many values at once,
-// because the generator shares the machine with the measured processes.
+// value returns the payload for a key. It allocates memory for many values at once, because the generator shares the
+// machine with the processes that are measured.
 func (l *load) value(id int) []byte {
 	const size = len(valueHead) + keyDigits + len(valueTail)
 	if len(l.values) < size {
@@ -130,11 +128,11 @@ func keyNumber(key []byte) (int, bool) {
 	return n, err == nil && n >= 0
 }
 
-// brakeEvery is the number of events between two calls of brake.
+// brakeEvery is how many events are written between two calls of brake.
 const brakeEvery = 1000
 
-// stream writes events until there are that many keys. After every brakeEvery events
-// it calls brake, which may wait.
+// stream writes events until there is the given number of keys. After every brakeEvery events it calls brake, which
+// may wait.
 func (l *load) stream(ctx context.Context, keys int, brake func(context.Context) error) error {
 	written := func(r *kgo.Record, err error) {
 		if err != nil {
@@ -168,7 +166,7 @@ func (l *load) failed(err error) {
 	l.fail.CompareAndSwap(nil, &err)
 }
 
-// pace returns a brake for that many events a second.
+// pace returns a brake that limits the rate to the given number of events a second.
 func (l *load) pace(rate int) func(context.Context) error {
 	began, from := time.Now(), l.events
 	return func(ctx context.Context) error {
@@ -177,9 +175,8 @@ func (l *load) pace(rate int) func(context.Context) error {
 	}
 }
 
-// A backlog has written events that no consumer can read, because their transaction
-// is open. release commits it with one request: the measured app then finds all of
-// it, and the generator is idle.
+// backlog has written events that no consumer can read yet, because their transaction is open. release commits the
+// transaction with one request. The measured app then finds the whole backlog, while the generator is idle.
 type backlog struct {
 	l      *load
 	client *kgo.Client
@@ -187,11 +184,11 @@ type backlog struct {
 	events int
 }
 
-// backlogTimeout limits the time to write a backlog and commit it: the maximum of
-// brokers.
+// backlogTimeout limits the time to write and commit a backlog. It is the longest transaction timeout that brokers
+// allow.
 const backlogTimeout = 15 * time.Minute
 
-// hold writes a backlog of n events, for release or drop.
+// hold writes a backlog of n events. The caller releases or drops the backlog.
 func (l *load) hold(ctx context.Context, n int) (*backlog, error) {
 	client, err := kgo.NewClient(append(l.options(), kgo.TransactionalID(l.topic+"-load"), kgo.TransactionTimeout(backlogTimeout))...)
 	if err != nil {
@@ -228,7 +225,7 @@ func (b *backlog) write(ctx context.Context) error {
 	return nil
 }
 
-// release makes the backlog visible.
+// release commits the transaction, which makes the backlog visible.
 func (b *backlog) release(ctx context.Context) error {
 	defer b.client.Close()
 	if err := b.client.EndTransaction(ctx, kgo.TryCommit); err != nil {

@@ -20,13 +20,13 @@ type settings struct {
 	rounds  int
 	results string
 
-	// Of all parts.
+	// Settings of all parts.
 	duplicates, old int // percent of the events, percent of the duplicates
 	commitInterval  time.Duration
 	flushAge        time.Duration
 	sessionTimeout  time.Duration
 
-	// Of live-keys.
+	// Settings of live-keys.
 	keys       []int
 	partitions int
 	workers    int
@@ -36,39 +36,39 @@ type settings struct {
 	steady     time.Duration
 	memory     int64 // limit in bytes; 0: no limit
 
-	// Of workers.
+	// Settings of workers.
 	shapes []shape
 	events int
 
-	// Of rebalance.
+	// Settings of rebalance.
 	rebalance shape
-	known     int // keys
+	known     int // keys that are stored before
 	rate      int // events a second
 	cycles    int
 
-	// Of restart.
+	// Settings of restart.
 	restartKeys    []int
-	seedKeys       []int // keys that are seeded, exported and compared
+	seedKeys       []int // numbers of keys that are seeded, exported and compared
 	restartRate    int   // new keys a second
 	restartTraffic time.Duration
 
-	// Of standby.
+	// Settings of standby.
 	standbyKeys  []int
 	standbyShape shape
 	standbyPause time.Duration
 
-	// Of changes.
+	// Settings of changes.
 	changesKeys    []int
 	changesShape   shape
 	changesTraffic time.Duration
 
-	// Of idle.
+	// Settings of idle.
 	idle      time.Duration
 	idleShape shape
 	idleKeys  int
 }
 
-// parts in the order of a run.
+// parts has the names of the parts in the order of a run.
 var parts = []string{"live-keys", "workers", "rebalance", "idle", "restart", "seed", "standby", "changes"}
 
 // largeKeys is the number of keys above which a size is measured once, independent of
@@ -196,7 +196,7 @@ type shape struct {
 
 func (s shape) String() string { return fmt.Sprintf("%dx%dx%d", s.Processes, s.Workers, s.Partitions) }
 
-// parseShapes reads a list of shapes; it returns err if that is set.
+// parseShapes parses a list of shapes. It joins its errors to err, so that the caller can chain several calls.
 func parseShapes(name, list string, err error) ([]shape, error) {
 	var shapes []shape
 	for _, text := range strings.Split(list, ",") {

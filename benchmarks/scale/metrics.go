@@ -12,8 +12,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// quantile estimates a quantile of one of the process's histograms since its start,
-// in the histogram's unit.
+// quantile estimates a quantile of one of the process's histograms since the start of the process, in the unit of the
+// histogram.
 func quantile(m program.Metrics, name string, q float64) (float64, error) {
 	all := m[name].GetMetric()
 	if len(all) != 1 {
@@ -22,8 +22,7 @@ func quantile(m program.Metrics, name string, q float64) (float64, error) {
 	return quantileOf(all[0].GetHistogram(), q)
 }
 
-// quantileOf assumes that values are evenly distributed in a bucket, like Prometheus'
-// histogram_quantile.
+// quantileOf assumes, like Prometheus' histogram_quantile, that values are evenly distributed within a bucket.
 func quantileOf(h *dto.Histogram, q float64) (float64, error) {
 	rank := q * float64(h.GetSampleCount())
 	var lower, below float64

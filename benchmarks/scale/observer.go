@@ -16,51 +16,52 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// observed is what an app did in a step, and what it took. Rates are events a second that its
-// processes judged, by their metrics. Memory and disk are the highest of the samples, in bytes.
+// observed is what an app did during a step, and what the app used. Rates are the events a second that its processes
+// judged, according to their metrics. Memory and disk are the highest samples, in bytes.
 type observed struct {
 	Step    string
 	Seconds float64
-	// Before is the rate in the time before the step, Slowest that of the worst second in it.
+	// Before is the rate before the step. Slowest is the rate in the slowest second of the step.
 	Before, Meanwhile, Slowest, After float64
-	// SilentBefore and Silent are the longest times, in ms, for which a partition of the output
-	// got nothing: before the step, and from its start until the app had caught up.
+	// SilentBefore and Silent are the longest times, in ms, during which a partition of the output got nothing:
+	// before the step, and from the start of the step until the app had caught up.
 	SilentBefore, Silent float64
-	CaughtUp             float64 // seconds from the end of the step until no more events waited than before
+	CaughtUp             float64 // seconds from the end of the step until no more events waited than before the step
 	RSS, BrokerRSS       int64   // of one process; of the broker
-	DiskBefore, DiskPeak int64   // of the broker, the state directories and the files
+	DiskBefore, DiskPeak int64   // of the broker, the state directories and the files together
 	DiskAfter            int64
 }
 
 const (
-	// silenceEvery is the resolution of silences, observeEvery that of rates, memory and disk.
+	// silenceEvery is the resolution with which silences are measured; observeEvery is the resolution of rates,
+	// memory and disk.
 	silenceEvery, observeEvery = 20 * time.Millisecond, 500 * time.Millisecond
 	// caughtUpMax limits the time until an app has caught up.
 	caughtUpMax = 5 * time.Minute
 )
 
-// An observer samples an app with traffic.
+// observer samples an app that has traffic.
 type observer struct {
 	*app
 
 	stop func()
-	// repartition is the topic of the tasks in force.
+	// repartition is the repartition topic of the tasks that are in force.
 	repartition string
 
-	sampling sync.Mutex // one sample of the processes at a time
+	sampling sync.Mutex // so that only one sample of the processes is taken at a time
 
 	mu       sync.Mutex
 	services []*program.Process
-	judged   map[*program.Process]float64 // by its metrics
-	events   float64                      // the sum, also of ended processes
+	judged   map[*program.Process]float64 // events that the process has judged, by its metrics
+	events   float64                      // sum over all processes, including those that have ended
 	samples  []sample
-	emitted  *silences // partitions of the output
+	emitted  *silences // silences of the output's partitions
 	tasks    *silences
 	highest  observed
 	err      error
 }
 
-// observe samples the app until stop is called.
+// observe samples the app until the caller calls stop.
 func observe(ctx context.Context, a *app) *observer {
 	ctx, cancel := context.WithCancel(ctx)
 	o := &observer{app: a, repartition: a.name + "-repartition", judged: map[*program.Process]float64{}, emitted: newSilences(), tasks: newSilences()}
@@ -74,7 +75,7 @@ func observe(ctx context.Context, a *app) *observer {
 					o.fail(err)
 					return
 				}
-				_ = kafkatest.Pause(ctx, interval-time.Since(began)) // the loop sees the end
+				_ = kafkatest.Pause(ctx, interval-time.Since(began)) // the condition of the loop sees the end of ctx
 			}
 		})
 	}
@@ -87,7 +88,7 @@ func (o *observer) fail(err error) {
 	o.err = errors.Join(o.err, fmt.Errorf("observe %s: %w", o.name, err))
 }
 
-// lookAtOffsets notes which partitions of the output and which tasks have committed.
+// lookAtOffsets records which partitions of the output and which tasks have committed something.
 func (o *observer) lookAtOffsets(ctx context.Context) error {
 	ends, err := o.admin.ListCommittedOffsets(ctx, o.output())
 	if err == nil {
@@ -114,8 +115,8 @@ func (o *observer) lookAtOffsets(ctx context.Context) error {
 	return nil
 }
 
-// lookAtProcesses samples rate, memory and disk. Without the metrics of all processes there is
-// no rate: one may just have been killed.
+// lookAtProcesses samples rate, memory and disk. If the metrics of one process are missing, for example because it
+// was just killed, the sample has no rate.
 func (o *observer) lookAtProcesses(ctx context.Context) error {
 	o.sampling.Lock()
 	defer o.sampling.Unlock()
@@ -149,7 +150,7 @@ func (o *observer) lookAtProcesses(ctx context.Context) error {
 	return nil
 }
 
-// note adds the events that a process has judged since its last sample.
+// note adds the events that a process has judged since the last sample of it.
 func (o *observer) note(s *program.Process, judged float64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -157,7 +158,7 @@ func (o *observer) note(s *program.Process, judged float64) {
 	o.judged[s] = judged
 }
 
-// follow names the processes that run.
+// follow sets the processes that are running and are to be sampled.
 func (o *observer) follow(services ...*program.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -170,7 +171,7 @@ func (o *observer) running() []*program.Process {
 	return o.services
 }
 
-// reset drops the samples and the silences at the start of a measurement.
+// reset drops the samples and silences so far; it begins a measurement.
 func (o *observer) reset() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -179,7 +180,7 @@ func (o *observer) reset() {
 	o.tasks.reset()
 }
 
-// seen returns the samples since the last reset, and what was highest.
+// seen returns the samples since the last reset, and the highest memory and disk use.
 func (o *observer) seen() ([]sample, observed, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -188,14 +189,14 @@ func (o *observer) seen() ([]sample, observed, error) {
 	return o.samples, h, o.err
 }
 
-// silentTasks returns for how many ms each task, by topic and partition, has committed nothing at a time.
+// silentTasks returns, by topic and partition, for how many ms each task had committed nothing at a time.
 func (o *observer) silentTasks() map[string]float64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.tasks.until(time.Now())
 }
 
-// quiet measures the app for the time before and after a step.
+// quiet measures the app for the time that precedes and follows a step.
 func (o *observer) quiet(ctx context.Context) (observed, error) {
 	o.reset()
 	if err := kafkatest.Pause(ctx, o.s.changesTraffic); err != nil {
@@ -206,7 +207,7 @@ func (o *observer) quiet(ctx context.Context) (observed, error) {
 	return was, err
 }
 
-// step measures the app before, during and after do.
+// step measures the app before, during and after do, which changes the app.
 func (o *observer) step(ctx context.Context, name string, do func(context.Context) error) (observed, error) {
 	before, err := o.quiet(ctx)
 	if err != nil {
@@ -217,7 +218,7 @@ func (o *observer) step(ctx context.Context, name string, do func(context.Contex
 		return observed{}, err
 	}
 	o.reset()
-	if err := o.lookAtProcesses(ctx); err != nil { // a short step has two samples, too
+	if err := o.lookAtProcesses(ctx); err != nil { // so that even a short step has two samples
 		return observed{}, err
 	}
 	began := time.Now()
@@ -248,8 +249,8 @@ func (o *observer) step(ctx context.Context, name string, do func(context.Contex
 	return step, err
 }
 
-// waiting returns how many events wait in the input and the repartition topic, with those behind
-// an open transaction. Progress and control records count too.
+// waiting returns how many events wait in the input and in the repartition topic, including those behind an open
+// transaction. Progress records and control records are counted too.
 func (o *observer) waiting(ctx context.Context) (int64, error) {
 	sum, topic := o.watch.waiting(), o.repartition
 	ends, err := o.admin.ListEndOffsets(ctx, topic)
@@ -270,8 +271,8 @@ func (o *observer) waiting(ctx context.Context) (int64, error) {
 	return sum, nil
 }
 
-// catchUp waits until no more events wait than before a step, or than those of a second, and
-// returns how many seconds that took.
+// catchUp waits until no more events wait than before the step, or no more than arrive in a second. It returns how
+// many seconds this took.
 func (o *observer) catchUp(ctx context.Context, before int64) (float64, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, caughtUpMax)
@@ -286,7 +287,7 @@ func (o *observer) catchUp(ctx context.Context, before int64) (float64, error) {
 	return time.Since(began).Seconds(), err
 }
 
-// rateOf returns the rate between the first and the last sample; 0 for less than two.
+// rateOf returns the rate between the first and the last sample; 0 if there are fewer than two samples.
 func rateOf(samples []sample) float64 {
 	if len(samples) < 2 {
 		return 0
@@ -294,7 +295,7 @@ func rateOf(samples []sample) float64 {
 	return rate(samples[0], samples[len(samples)-1])
 }
 
-// slowest returns the rate in the worst second; that of all samples if they are of less.
+// slowest returns the rate in the slowest second. If the samples cover less than a second, it returns their rate.
 func slowest(samples []sample) float64 {
 	low, found := 0.0, false
 	for i, from := range samples {
@@ -314,7 +315,7 @@ func slowest(samples []sample) float64 {
 	return low
 }
 
-// silences has the times between two advances of each partition.
+// silences has, for each partition, the times between two advances of its offset.
 type silences struct {
 	at      map[string]int64
 	since   map[string]time.Time
@@ -325,7 +326,7 @@ func newSilences() *silences {
 	return &silences{at: map[string]int64{}, since: map[string]time.Time{}, longest: map[string]time.Duration{}}
 }
 
-// see notes the offset of a partition.
+// see records the offset of a partition at a time.
 func (s *silences) see(now time.Time, partition string, offset int64) {
 	before, known := s.at[partition]
 	switch {
@@ -338,10 +339,10 @@ func (s *silences) see(now time.Time, partition string, offset int64) {
 	s.at[partition] = max(before, offset)
 }
 
-// reset forgets former silences, but not when the present ones began.
+// reset forgets the silences that have ended. A silence that is still going on keeps its beginning.
 func (s *silences) reset() { clear(s.longest) }
 
-// until returns the longest silence of each partition, in ms, the present ones included.
+// until returns the longest silence of each partition, in ms, including silences that are still going on.
 func (s *silences) until(now time.Time) map[string]float64 {
 	all := map[string]float64{}
 	for partition, since := range s.since {

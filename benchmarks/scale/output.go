@@ -12,14 +12,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A reader reads an app's output read_committed and counts every key. It deletes the
-// records that it has read, so that the output needs little disk. Only one goroutine
-// may use it.
+// reader reads an app's output read_committed and counts every key. It deletes the records that it has read, so that
+// the output needs little space on the disk. A reader is not safe for concurrent use.
 type reader struct {
 	client *kgo.Client
 	admin  *kadm.Client
 	topic  string
-	next   map[int32]int64 // offset after the last record or control record that was read
+	next   map[int32]int64 // by partition: the offset after the last record, or control record, that was read
 	found  tally
 }
 
@@ -38,7 +37,7 @@ func newReader(seeds []string, topic string, partitions int) (*reader, error) {
 
 func (r *reader) close() { r.client.Close() }
 
-// catchUp reads to the current end of the committed records.
+// catchUp reads up to the current end of the committed records.
 func (r *reader) catchUp(ctx context.Context) error {
 	listed, err := r.admin.ListCommittedOffsets(ctx, r.topic)
 	if err == nil {
@@ -66,7 +65,7 @@ func (r *reader) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// purge deletes the records that were read.
+// purge deletes the records that the reader has read.
 func (r *reader) purge(ctx context.Context) error { return deleteBelow(ctx, r.admin, r.topic, r.next) }
 
 // deleteBelow deletes the records of a topic below offsets, by partition.
@@ -90,12 +89,12 @@ func deleteBelow(ctx context.Context, admin *kadm.Client, topic string, offsets 
 	return nil
 }
 
-// tally counts the keys of an output, with a bit for each.
+// tally counts the keys of an output. It has one bit for each key.
 type tally struct {
 	bits     []uint64
 	distinct int
-	repeated int // records with a repeated key
-	foreign  int // records with a foreign key
+	repeated int // records whose key occurred before
+	foreign  int // records with a key that was not sent
 }
 
 func (t *tally) add(key []byte) {
@@ -116,7 +115,7 @@ func (t *tally) add(key []byte) {
 	t.distinct++
 }
 
-// check compares the tally with the sent keys, numbered from 0.
+// check returns an error unless the output has each sent key once. Keys are numbered from 0.
 func (t *tally) check(keys int) error {
 	inside := 0
 	for n := range keys {

@@ -15,24 +15,24 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// Events of the last process of an app.
+// What happens to the last process of an app.
 const (
 	processStarts = "start"
 	processStops  = "stop (SIGTERM)"
 	processDies   = "kill -9"
 )
 
-// move has the measurements of one rebalance. Silence is the longest time between two
-// commits of a partition with waiting input, in milliseconds.
+// move has the measurements of one rebalance. A silence is the longest time between two commits of a partition that
+// has input waiting, in milliseconds.
 type move struct {
 	Event    string
 	Balanced float64 // seconds until all tasks run
-	Moved    int     // tasks
+	Moved    int     // number of tasks that moved
 	Silence  bench.Spread
 	Others   float64 // longest silence of a task that did not move, ms
 }
 
-// balancedPause is how long the traffic is measured after a rebalance.
+// balancedPause is how long the traffic continues to be measured after a rebalance.
 const balancedPause = 3 * time.Second
 
 // errEnough ends the traffic.
@@ -106,7 +106,7 @@ func (a *app) traffic(ctx context.Context, rate int) (stop func() error) {
 	}
 }
 
-// cycles starts, stops, starts and kills the last process, as often as the flag says.
+// cycles starts, stops, starts and kills the last process, as often as the flag requires.
 func (a *app) cycles(ctx context.Context, stay []*program.Process) (moves []move, err error) {
 	for n := range a.s.cycles {
 		var comes *program.Process
@@ -123,7 +123,7 @@ func (a *app) cycles(ctx context.Context, stay []*program.Process) (moves []move
 	return moves, nil
 }
 
-// move starts or ends the process; it returns a started one.
+// move starts or ends the last process. It returns the process that it started, if any.
 func (a *app) move(ctx context.Context, event string, stay []*program.Process, goes *program.Process) (m move, comes *program.Process, err error) {
 	m.Event = event
 	var moved []int
@@ -168,7 +168,7 @@ func (a *app) move(ctx context.Context, event string, stay []*program.Process, g
 	return m, comes, err
 }
 
-// silences separates the gaps of moved partitions from the others'.
+// silences separates the gaps of the partitions that moved from the gaps of the others.
 func (m *move) silences(gaps []float64, moved []int) {
 	var silent []float64
 	for p, gap := range gaps {

@@ -12,14 +12,14 @@ import (
 	"oncebus/benchmarks/internal/bench"
 )
 
-// lightRun has the measurements of a kill -9 in light traffic.
+// lightRun has the measurements of a kill -9 during light traffic.
 type lightRun struct {
-	Keys    int // committed before the kill
+	Keys    int // keys that were committed before the kill
 	Restart restart
 }
 
-// measureRestarts measures what a process reads again after kill -9: the rows since its last
-// flush, however many keys it has.
+// measureRestarts measures what a process reads again after kill -9. This should be the rows since its last flush,
+// whatever number of keys it has.
 func measureRestarts(ctx context.Context, b *bed) (runs []lightRun, err error) {
 	for _, keys := range b.s.restartKeys {
 		r, err := restartOnce(ctx, b, keys)
@@ -69,7 +69,7 @@ func restartOnce(ctx context.Context, b *bed, keys int) (r lightRun, err error) 
 	return r, a.verify(ctx)
 }
 
-// restartPartitions is the number of tasks of the one process.
+// restartPartitions is the number of tasks that the one process has.
 const restartPartitions = 4
 
 func (r *result) restartTable(b *strings.Builder) {
@@ -86,8 +86,8 @@ func (r *result) restartTable(b *strings.Builder) {
 	b.WriteString("\n")
 }
 
-// restartGoals: the rows in memory bound what is read, the number of keys does not. A run
-// without such rows shows nothing.
+// restartGoals returns the goals of the part restart: the rows in memory limit what a process reads again, and the
+// number of keys does not. A run in which no rows were in memory proves nothing.
 func (r *result) restartGoals() (goals []bench.Goal) {
 	for _, run := range r.Restarts {
 		of := run.Restart

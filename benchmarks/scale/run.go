@@ -16,7 +16,7 @@ import (
 
 // result is written as JSON.
 type result struct {
-	Complete   bool // every requested part is complete, and every output was correct
+	Complete   bool // every requested part was completed, and every output was correct
 	LiveKeys   []liveRun
 	Shapes     []shapeRun
 	Rebalances []move
@@ -32,8 +32,7 @@ type result struct {
 // note prints what a run does on the terminal.
 func note(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// run measures the requested parts and reports them; if one fails, it reports the
-// complete ones.
+// run measures the requested parts and reports them. If a part fails, run reports the parts that were completed.
 func run(ctx context.Context, s settings) (err error) {
 	machine, r := bench.ThisMachine(), result{s: s}
 	progress, err := bench.StartRuns(s.guesses())
@@ -86,21 +85,21 @@ func (r *result) measure(ctx context.Context, b *bed) (err error) {
 	return nil
 }
 
-// measures reports whether a size is measured in a round, from 0.
+// measures reports whether a size is measured in a round. Rounds count from 0.
 func (s settings) measures(keys, round int) bool { return round == 0 || keys <= largeKeys }
 
-// comparesRates reports whether a part is asked for that compares rates of one run.
+// comparesRates reports whether a requested part compares rates within one run.
 func (s settings) comparesRates() bool {
 	return slices.Contains(s.what, "live-keys") || slices.Contains(s.what, "workers")
 }
 
-// What a run takes, roughly, on two cores with the broker (2026-11-23): events a second that
-// are produced or processed, keys a second that are restored, and the start and end of an app.
+// Estimates of what a run takes on two cores that it shares with the broker (2026-11-23): events a second that are
+// produced or processed, keys a second that are restored, and the time to start and end an app.
 const (
 	eventRate   = 200_000
 	restoreRate = 1_500_000
 	appTime     = 20 * time.Second
-	changesRate = 40_000 // keys a second of all commands and rebuilds of the part changes
+	changesRate = 40_000 // keys a second, over all commands and rebuilds of the part changes
 )
 
 // seedGuesses estimates the time of each run of the part seed.
@@ -129,7 +128,7 @@ func (s settings) guesses() (all []time.Duration) {
 		case "workers":
 			all = append(all, slices.Repeat([]time.Duration{appTime + events(2*s.events)}, s.rounds*len(s.shapes))...)
 		case "rebalance":
-			// A cycle has four moves; each of two waits for the session timeout.
+			// A cycle consists of four moves. In each of two moves the group waits for the session timeout.
 			all = append(all, appTime+events(s.known)+time.Duration(s.cycles)*(2*s.sessionTimeout+4*(balancedPause+5*time.Second)))
 		case "restart":
 			for _, keys := range s.restartKeys {

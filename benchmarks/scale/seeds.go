@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// seedRun has the measurements of a seed, an export and a comparison with as many keys.
+// seedRun has the measurements of a seed, an export and a comparison, with one number of keys.
 type seedRun struct {
 	Keys  int
-	Bytes int64 // of the exported file
-	// Seed, Export and Compare are in seconds, from the start of the command to its end.
+	Bytes int64 // size of the exported file in bytes
+	// Seed, Export and Compare are the seconds from the start of each command to its end.
 	Seed, Export, Compare float64
 }
 
@@ -80,7 +80,7 @@ func seedOnce(ctx context.Context, b *bed, keys int) (r seedRun, err error) {
 	return r, err
 }
 
-// writeIDs writes lines of ids, first seen between two times, in the order of these.
+// writeIDs writes the lines of a seed file. The ids were first seen between two times, in the order of the lines.
 func writeIDs(name string, keys int, from, to time.Time) error {
 	file, err := os.Create(name)
 	if err != nil {

@@ -25,7 +25,7 @@ type spec struct {
 	log        string // path
 	partitions int
 	workers    int
-	group      *group // nil without a limit of memory
+	group      *group // the cgroup of the process; nil if memory has no limit
 	standby    bool
 	s          settings
 }
@@ -47,11 +47,11 @@ func (c spec) start(ctx context.Context) (*program.Process, error) {
 	return program.Start(c.app+" "+c.instance, cmd, c.log)
 }
 
-// readyMax limits the time until a process is ready: a rebuild of 100 million keys at
-// a quarter of the required rate.
+// readyMax limits the time until a process is ready. It suffices for a rebuild of 100 million keys at a quarter of
+// the required rate.
 const readyMax = 15 * time.Minute
 
-// why returns the state and the log of services, for an error.
+// why returns the state and the log of the services as text for an error.
 func why(ctx context.Context, services []*program.Process) string {
 	var parts []string
 	for _, s := range services {
@@ -77,7 +77,7 @@ const (
 	metricDecisionSeconds      = "oncebus_decision_seconds"
 )
 
-// tasks lists the partitions of the tasks that run in the process.
+// tasks returns the partitions whose tasks run in the process.
 func tasks(ctx context.Context, s *program.Process) ([]int, error) {
 	body, err := s.Page(ctx, "/state")
 	if err != nil {
@@ -105,7 +105,7 @@ func tasks(ctx context.Context, s *program.Process) ([]int, error) {
 	return partitions, nil
 }
 
-// end kills all services that still run; a stopped service is skipped.
+// end kills all services that are still running.
 func end(services ...*program.Process) error {
 	var errs []error
 	for _, s := range services {

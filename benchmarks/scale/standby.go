@@ -15,24 +15,25 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// takeover has the measurements of a kill -9 of one process under load, with and without
-// standbys, and of its return.
+// takeover has the measurements of a kill -9 of one process under load, with or without standbys, and of the return
+// of this process.
 type takeover struct {
 	Keys    int
 	Standby bool
 	Died    move
-	Read    int // changelog rows that the others read in the takeover
+	Read    int // changelog rows that the other processes read during the takeover
 	Back    move
 	Again   int     // changelog rows that the process read when it came back
 	Disk    int64   // bytes of the local state of one process at the kill
 	RSS     int64   // resident bytes of one process at the kill
-	CPU     float64 // of all processes, us an event, before the kill
+	CPU     float64 // before the kill, of all processes, in us per event
 }
 
-// metricStandbyLag is by task; only standbys have it.
+// metricStandbyLag has a value for each task; only standbys have this metric.
 const metricStandbyLag = "oncebus_standby_lag_records"
 
-// measureTakeovers kills a process of an app with so many keys, without and with standbys.
+// measureTakeovers kills a process of an app with the given number of keys, first without standbys and then with
+// standbys.
 func measureTakeovers(ctx context.Context, b *bed) (all []takeover, err error) {
 	for _, keys := range b.s.standbyKeys {
 		for _, standby := range []bool{false, true} {
@@ -78,7 +79,7 @@ func takeoverOnce(ctx context.Context, b *bed, keys int, standby bool) (r takeov
 	return r, errors.Join(err, a.verify(ctx))
 }
 
-// takeOver kills the last of the services and starts it again. It replaces the last one.
+// takeOver kills the last of the services and starts it again. The new process replaces the last element of the list.
 func (a *app) takeOver(ctx context.Context, services []*program.Process, r *takeover) (err error) {
 	if err := a.keepUp(ctx, services); err != nil {
 		return err
@@ -139,7 +140,7 @@ func (a *app) steadyCosts(ctx context.Context, services []*program.Process, r *t
 	return err
 }
 
-// keepUp waits until each task has a standby that is less than a second of traffic behind.
+// keepUp waits until each task has a standby whose lag is less than a second of traffic.
 func (a *app) keepUp(ctx context.Context, services []*program.Process) error {
 	if !a.standby {
 		return nil
@@ -193,7 +194,8 @@ func (r *result) takeoverTable(b *strings.Builder) {
 	b.WriteString("\n")
 }
 
-// takeoverGoals: with standbys a takeover reads a small part of the rows that it reads without.
+// takeoverGoals returns the goals: with standbys, a takeover reads only a small part of the rows that it reads
+// without them.
 func (r *result) takeoverGoals() (goals []bench.Goal) {
 	for i, t := range r.Takeovers {
 		if t.Standby && i > 0 {

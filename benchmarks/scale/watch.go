@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// watchEvery is the resolution of a watch: the interval of its requests to the
-	// group's coordinator.
+	// watchEvery is the interval in which a watch asks the coordinator of the group, and so the resolution of the
+	// watch.
 	watchEvery = 10 * time.Millisecond
-	// standstillMax is how long no event may be committed, while input waits, before
-	// a run fails: longer than all timeouts of the group.
+	// standstillMax is how long no event may be committed while input waits. After that a run fails. It is longer
+	// than all timeouts of the group.
 	standstillMax = 2 * time.Minute
 )
 
-// A watch follows a group's committed offsets in the input. They are part of
-// the transactions with the output, so the output has the same progress.
+// watch follows the offsets of the input that a group has committed. They are in the same transactions as the output,
+// so the output has made the same progress.
 type watch struct {
 	admin *kadm.Client
 	group string
@@ -37,11 +37,11 @@ type watch struct {
 	samples   []sample
 	gaps      *gaps
 	err       error
-	changed   chan struct{} // closed after the next sample
+	changed   chan struct{} // closed after the next sample, and then replaced
 }
 
-// sample is the number of committed events at a time. It counts offsets: the input
-// has also one marker in each partition of a backlog.
+// sample is the number of committed events at a time. It is computed from offsets, which also count one transaction
+// marker in each partition for each backlog.
 type sample struct {
 	at     time.Time
 	events int64
@@ -65,9 +65,9 @@ func startWatch(ctx context.Context, admin *kadm.Client, group string, l *load) 
 	return w
 }
 
-// look takes one sample; it returns false if the watch has ended.
+// look takes one sample. It returns false if the watch has ended.
 func (w *watch) look(ctx context.Context) bool {
-	ends := w.load.endOffsets() // read end offsets first, so that the backlog is not overstated
+	ends := w.load.endOffsets() // read the end offsets first, so that the backlog does not seem larger than it is
 	offsets, err := w.admin.FetchOffsets(ctx, w.group)
 	now := time.Now()
 	w.mu.Lock()
@@ -95,7 +95,7 @@ func (w *watch) look(ctx context.Context) bool {
 	return true
 }
 
-// reset drops samples and gaps at the start of a measurement.
+// reset drops the samples and gaps so far; it begins a measurement.
 func (w *watch) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,8 +126,8 @@ func (w *watch) waiting() (sum int64) {
 	return sum
 }
 
-// await waits, after each sample, until holds returns true. It fails when the
-// services end, or when no event is committed for standstillMax.
+// await checks after each sample whether holds returns true, and returns when it does. It fails if the services end,
+// or if no event is committed for standstillMax.
 func (w *watch) await(ctx context.Context, services []*program.Process, holds func() bool) error {
 	last, since := w.total(), time.Now()
 	for !holds() {
@@ -161,8 +161,7 @@ func (w *watch) drained(ctx context.Context, services ...*program.Process) error
 	return w.await(ctx, services, func() bool { return w.waiting() == 0 })
 }
 
-// rates returns the rates, in events a second, of n equal parts of the time
-// between two samples.
+// rates divides the time between two samples into n equal parts, and returns the rate in each, in events a second.
 func (w *watch) rates(from, to sample, n int) []float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,11 +198,11 @@ func (w *watch) newest() sample {
 	return w.samples[len(w.samples)-1]
 }
 
-// gaps has the times between two commits of a partition while input waits in it,
-// including the wait for the first commit.
+// gaps has the times between two commits of a partition while input waits in the partition. The wait for the first
+// commit counts as well.
 type gaps struct {
 	last    []int64
-	since   []time.Time // zero: no input waits
+	since   []time.Time // when input began to wait; zero: no input waits
 	longest []time.Duration
 	all     []float64 // milliseconds
 }
@@ -212,7 +211,7 @@ func newGaps(partitions int) *gaps {
 	return &gaps{last: make([]int64, partitions), since: make([]time.Time, partitions), longest: make([]time.Duration, partitions)}
 }
 
-// see records the committed and the end offset of each partition.
+// see records the committed offset and the end offset of each partition.
 func (g *gaps) see(now time.Time, committed, ends []int64) {
 	for p := range committed {
 		waits := ends[p] > committed[p]
@@ -236,13 +235,13 @@ func (g *gaps) add(p int, d time.Duration) {
 	g.all = append(g.all, float64(d)/float64(time.Millisecond))
 }
 
-// gapFigures are of all partitions, in milliseconds.
+// gapFigures summarises the gaps of all partitions, in milliseconds.
 type gapFigures struct {
 	Median, Longest float64
 }
 
-// Stall is the difference of the longest gap and the median: a commit interval and
-// the commit are part of every gap.
+// Stall is the longest gap minus the median gap: every gap contains one commit interval and the time of the commit
+// itself.
 func (g gapFigures) Stall() float64 { return g.Longest - g.Median }
 
 func (w *watch) gapFigures() gapFigures {
@@ -255,8 +254,7 @@ func (w *watch) gapFigures() gapFigures {
 	return gapFigures{bench.Percentile(sorted, 50), sorted[len(sorted)-1]}
 }
 
-// longestGaps returns the longest gap of each partition, in milliseconds, including
-// current ones.
+// longestGaps returns the longest gap of each partition, in milliseconds. It includes gaps that have not ended.
 func (w *watch) longestGaps() []float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -270,7 +268,7 @@ func (w *watch) longestGaps() []float64 {
 	return longest
 }
 
-// firstAbove returns the time of the first sample with more than events committed.
+// firstAbove returns the time of the first sample with more than the given number of committed events.
 func (w *watch) firstAbove(events int64) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()

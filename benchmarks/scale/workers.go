@@ -8,14 +8,14 @@ import (
 	"fmt"
 )
 
-// shapeRun is the rate of one shape in one round.
+// shapeRun has the rate of one shape in one round.
 type shapeRun struct {
 	Shape shape
 	Round int
 	Rate  drainRun
 }
 
-// manyKeys is a horizon for apps in which no key must expire.
+// manyKeys is the horizon of an app in which no key may expire.
 const manyKeys = 1 << 30
 
 // measureShapes runs every shape in each round.
@@ -33,8 +33,8 @@ func measureShapes(ctx context.Context, b *bed) (runs []shapeRun, err error) {
 	return runs, nil
 }
 
-// warmUp runs once what is measured, in an app of its own that does not count. The JVM of a new
-// broker still compiles, which would make the first size or shape the slowest.
+// warmUp runs what is going to be measured once, in an app of its own whose result does not count. The JVM of a new
+// broker is still compiling, which would make the first size or shape the slowest.
 func warmUp(ctx context.Context, b *bed) error {
 	note("  warm-up")
 	_, err := shapeOnce(ctx, b, "warm-up", shape{1, b.s.workers, b.s.partitions}, warmUpEvents)
@@ -44,7 +44,7 @@ func warmUp(ctx context.Context, b *bed) error {
 // warmUpEvents keep the broker busy for some ten seconds.
 const warmUpEvents = 5_000_000
 
-// shapeOnce runs an app of the name with a backlog of events.
+// shapeOnce runs an app with the given name and a backlog of events, and measures it.
 func shapeOnce(ctx context.Context, b *bed, name string, sh shape, events int) (m drainRun, err error) {
 	a, err := b.newApp(ctx, name, sh, true, manyKeys)
 	if err != nil {

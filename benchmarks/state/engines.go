@@ -21,7 +21,7 @@ import (
 	"oncebus/state"
 )
 
-// runs is the store of oncebus, as the processor uses it.
+// runs is the state store of oncebus, used as the processor uses it.
 type runs struct{ stores []*state.Store }
 
 func openRuns(dir string, tasks, flushRows int) (*runs, error) {
@@ -63,8 +63,8 @@ func (e *runs) positions() (at []int64) {
 	return at
 }
 
-// idle waits until background work of all stores has ended. Rows below the flush size
-// stay in memory, as in a running task.
+// idle waits until the background work of all stores has ended. As in a running task, rows stay in memory until their
+// number reaches the flush size.
 func (e *runs) idle() error {
 	look := time.NewTicker(100 * time.Millisecond)
 	defer look.Stop()
@@ -82,9 +82,8 @@ func (e *runs) idle() error {
 	return nil
 }
 
-// rows is Badger with an entry for each row, one database a task, tuned for that:
-// values inline, no compression, no cache, one long-lived read transaction, and
-// asynchronous, unsynced writes in order.
+// rows is Badger with one entry for each row and one database for each task. It is tuned for this use: values inline,
+// no compression, no cache, one long-lived read transaction, and asynchronous, unsynced writes in order.
 type rows struct {
 	tasks []*rowsTask
 }
@@ -94,7 +93,7 @@ type rowsTask struct {
 	view    *badger.Txn
 	txn     *badger.Txn
 	version uint64
-	open    map[dedup.Digest]bool // rows of transactions not yet readable
+	open    map[dedup.Digest]bool // rows of transactions that cannot be read yet
 	pending chan struct{}
 
 	mu      sync.Mutex
@@ -102,7 +101,7 @@ type rowsTask struct {
 	landing sync.WaitGroup
 }
 
-// rowsInFlight is how many transactions of a task may be in flight.
+// rowsInFlight is how many transactions of one task may be in flight.
 const rowsInFlight = 4
 
 var positionKey = []byte("position")
@@ -193,7 +192,7 @@ func (e *rows) positions() (at []int64) {
 	return at
 }
 
-// idle waits for the writes, and for compactions by the process's CPU time.
+// idle waits for the writes, and then for compactions, which it recognises by the CPU time of the process.
 func (e *rows) idle() error {
 	for _, t := range e.tasks {
 		t.landing.Wait()

@@ -20,14 +20,14 @@ import (
 	"oncebus/state"
 )
 
-// settings are those of a phase.
+// settings are the settings of a phase.
 type settings struct {
 	Engine string
 	Keys   int
 	Tasks  int
-	Txn    int // rows of a transaction
-	Gets   int // look-ups of each kind to time
-	Flush  int // rows of a run
+	Txn    int // rows in one transaction
+	Gets   int // number of look-ups of each kind to time
+	Flush  int // rows in one run
 	Look   bool
 	Dir    string
 }
@@ -56,7 +56,7 @@ func main() {
 	})
 }
 
-// What a run takes, roughly, for a key: two loads and two kinds of look-ups.
+// Estimates of what a run takes for each key: two loads and two kinds of look-ups.
 var perKey = map[string]time.Duration{engineRuns: 4 * time.Microsecond, engineRows: 20 * time.Microsecond}
 
 // The engines.
@@ -97,8 +97,8 @@ func run(ctx context.Context, set settings, out string) (err error) {
 	return machine.Publish(out, bench.Report{Title: "State at size", Name: "state", Text: markdown(set, results), Result: results})
 }
 
-// measure runs all phases of one engine: a load with writes only, a load with
-// look-ups that is killed at its end, and the open after the kill.
+// measure runs all phases of one engine: a load with writes only; a load with look-ups, which is killed at its end;
+// and the open after the kill.
 func measure(ctx context.Context, engine string, set settings) (result, error) {
 	set.Engine = engine
 	res := result{Engine: engine}
@@ -127,8 +127,8 @@ func measure(ctx context.Context, engine string, set settings) (result, error) {
 	return res, os.RemoveAll(set.Dir)
 }
 
-// child runs a phase in a separate process, reads its one line of output into v, and
-// kills it with SIGKILL, so that it cannot close its files.
+// child runs a phase in a separate process, decodes the process's one line of output into v, and then kills the
+// process with SIGKILL, so that it cannot close its files.
 func child(ctx context.Context, phase string, set settings, v any) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -159,5 +159,5 @@ func child(ctx context.Context, phase string, set settings, v any) error {
 	return fmt.Errorf("phase %s: %w", phase, errors.Join(err, waitErr))
 }
 
-// phaseEnv makes a test binary a child of the benchmark.
+// phaseEnv tells a test binary that it is a child of the benchmark, and which phase to run.
 const phaseEnv = "ONCEBUS_STATE_BENCHMARK_PHASE"

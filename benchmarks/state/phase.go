@@ -18,21 +18,21 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// engine stores rows. Only one goroutine uses a task.
+// engine stores rows. Each task is used by one goroutine only.
 type engine interface {
 	get(task int, d *dedup.Digest) (bool, error)
 	put(task int, row *dedup.Row) error
-	// apply ends a task's transaction; position counts its rows.
+	// apply ends a transaction of a task. position is the number of rows that the task has now.
 	apply(task int, position int64) error
 	// positions returns the durable position of each task.
 	positions() []int64
-	// idle waits until no background work remains that would be measured.
+	// idle waits until the engine has no background work that would disturb a measurement.
 	idle() error
 }
 
 // loaded has the measurements of the load phase.
 type loaded struct {
-	CPUMicros     float64 // user and system time of the process, for each key
+	CPUMicros     float64 // user and system time of the process per key
 	WallSeconds   float64
 	Negative      latencies
 	Positive      latencies
@@ -43,15 +43,14 @@ type loaded struct {
 	DiskBytes     uint64
 }
 
-// latencies of single look-ups, in nanoseconds, without the cost of reading the
-// clock.
+// latencies has the latencies of single look-ups in nanoseconds, without the time that reading the clock takes.
 type latencies struct{ Mean, P50, P99, P999 float64 }
 
 // opened has the measurements of the open phase.
 type opened struct {
-	Seconds    float64 // all tasks, one after the other
-	RowsBehind int64   // applied before the kill and not durable
-	Checked    int     // durable rows looked up and found
+	Seconds    float64 // for all tasks, one after the other
+	RowsBehind int64   // rows that were applied before the kill but were not durable
+	Checked    int     // durable rows that were looked up and found
 }
 
 func runPhase(phase string, set settings, out io.Writer) error {
@@ -81,8 +80,8 @@ func openEngine(set settings) (engine, error) {
 	return openRuns(set.Dir, set.Tasks, set.Flush)
 }
 
-// rowOf returns row n of a task, with a uniform digest, and event time and offset
-// like those of an app.
+// rowOf returns row n of a task. Its digest is uniformly distributed; its event time and offset are like those in a
+// real app.
 func rowOf(task, n int) dedup.Row {
 	return dedup.Row{
 		Digest: digestOf(uint64(task)<<40 | uint64(n)),
@@ -195,8 +194,7 @@ func clockCost() float64 {
 	return took[len(took)/2]
 }
 
-// open opens the stores of a killed load and checks that the durable rows are in
-// them.
+// open opens the stores that a killed load has left, and checks that they contain the durable rows.
 func open(set settings) (*opened, error) {
 	began := time.Now()
 	e, err := openEngine(set)

@@ -15,10 +15,10 @@ import (
 	"oncebus/benchmarks/internal/jvm"
 )
 
-// Store is a kind of store for the keys.
+// Store is a kind of state store for the keys.
 type Store string
 
-// The stores of Kafka Streams that deduplicators use.
+// The kinds of store in Kafka Streams that deduplicators use.
 const (
 	KeyValue Store = "key-value"
 	Window   Store = "window"
@@ -45,9 +45,9 @@ func Build(ctx context.Context) (*App, error) {
 	return &App{built}, nil
 }
 
-// Command returns the deduplicator as the contender of a task, with the group of a
-// contender of one stage. It ignores the task's role. A window store keeps rows for an
-// hour longer than the window, and for a history for another window and ten minutes.
+// Command returns the deduplicator as the contender of a task, with the group of a contender with one stage. It
+// ignores the role of the task. A window store keeps rows for an hour longer than the window; for a history, for
+// another window and ten minutes.
 func (a *App) Command(ctx context.Context, t bench.Task, store Store) (*exec.Cmd, error) {
 	cmd, err := a.built.Command(ctx, heapMiB, filepath.Join(t.StateDir, "tmp"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
 	if err != nil {

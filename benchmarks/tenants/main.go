@@ -15,9 +15,9 @@ import (
 )
 
 type settings struct {
-	rate    int // of the quiet tenant, events a second
-	quota   int // of the noisy one
-	noisy   int // what it sends
+	rate    int // events a second of the quiet tenant
+	quota   int // quota of the noisy tenant, events a second
+	noisy   int // events a second that the noisy tenant sends
 	commit  time.Duration
 	part    time.Duration
 	rounds  int
@@ -44,7 +44,8 @@ func (s *settings) parse() error {
 	return nil
 }
 
-// warmup is traffic before each measured part: the burst of the noisy tenant is over then.
+// warmup is how long traffic flows before each measured part. The burst that the noisy tenant's quota allows is over
+// by then.
 const warmup = 3 * time.Second
 
 const partitions = 4
@@ -68,7 +69,7 @@ func run(ctx context.Context, s settings) (err error) {
 	var parts [2][]part
 	for round := range s.rounds {
 		for i := range parts {
-			at := (round + i) % 2 // neither is always the first
+			at := (round + i) % 2 // the two parts alternate, so that neither is always the first
 			p, err := t.measure(ctx, at == 1)
 			if err != nil {
 				return fmt.Errorf("round %d: %w", round+1, err)

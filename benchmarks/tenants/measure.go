@@ -19,12 +19,12 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// part is one tenant's latency in one part of a round.
+// part has the latency of one tenant in one part of a round.
 type part struct {
-	Events      int                // measured
+	Events      int                // number of measured events
 	Latency     openloop.Quantiles `json:"LatencyMillis"`
-	Behind      openloop.Quantiles `json:"BehindMillis"` // the generator's part of it
-	DeadLetters int                // of the noisy tenant
+	Behind      openloop.Quantiles `json:"BehindMillis"` // the share of the latency that the generator caused
+	DeadLetters int                // dead letters of the noisy tenant
 }
 
 // trial is the app under measurement, with the clients of both tenants.
@@ -74,7 +74,7 @@ func (t *trial) stop() error {
 	return t.app.Stop()
 }
 
-// eventOf makes an event of a tenant with a key of its own.
+// eventOf makes an event of a tenant. Each event has a new key.
 func eventOf(tenant string, number int) *kgo.Record {
 	id := tenant + "-" + strconv.Itoa(number)
 	return &kgo.Record{
@@ -83,17 +83,17 @@ func eventOf(tenant string, number int) *kgo.Record {
 	}
 }
 
-// numberOf returns the number of an event of a tenant; false for one of another.
+// numberOf returns the number of an event of the given tenant; false for an event of another tenant.
 func numberOf(tenant string, r *kgo.Record) (int, bool) {
 	text, ok := strings.CutPrefix(string(r.Key), tenant+"-")
 	number, err := strconv.Atoi(text)
 	return number, ok && err == nil
 }
 
-// arrivedMax is how long after its schedule the last event may arrive, or the run fails.
+// arrivedMax is how long after its due time the last event may arrive. Otherwise the run fails.
 const arrivedMax = time.Minute
 
-// measure measures the quiet tenant once, with or without the noisy one.
+// measure measures the quiet tenant once, with or without traffic of the noisy tenant.
 func (t *trial) measure(ctx context.Context, noisy bool) (p part, err error) {
 	ctx, cancel := bench.While(ctx, t.app)
 	defer cancel(nil)
@@ -139,8 +139,8 @@ func (t *trial) measure(ctx context.Context, noisy bool) (p part, err error) {
 	return p, nil
 }
 
-// readOutput reads until all events of the quiet tenant have arrived. It returns how many of the
-// noisy one came before the last of them.
+// readOutput reads until all events of the quiet tenant have arrived. It returns how many events of the noisy tenant
+// came before that.
 func (t *trial) readOutput(ctx context.Context, s openloop.Schedule, first int, arrived []bool, latency *openloop.Histogram, now func() time.Duration) (noisy int, err error) {
 	for missing := len(arrived); missing > 0; {
 		fetches := t.output.PollFetches(ctx)
@@ -174,8 +174,8 @@ func (t *trial) readOutput(ctx context.Context, s openloop.Schedule, first int, 
 	return noisy, nil
 }
 
-// readDead reads dead letters until there were nearly so many: the last events of the noisy
-// tenant may be among those that are still to be emitted.
+// readDead reads dead letters until their number is nearly the expected number. It does not wait for all, because the
+// last events of the noisy tenant may still be emitted instead.
 func (t *trial) readDead(ctx context.Context, about int) (n int, err error) {
 	for n < about*9/10 {
 		fetches := t.dead.PollFetches(ctx)

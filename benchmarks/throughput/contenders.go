@@ -16,11 +16,11 @@ type contender struct {
 	name   string
 	dedups bool
 	role   bench.Role
-	limit  string      // the passthrough with as many stages and a changelog; "" for none
-	peer   *peers.Peer // another program; nil for a role
+	limit  string      // name of the passthrough with as many stages and a changelog; "" for none
+	peer   *peers.Peer // the peer, if the contender is another program; nil for a role
 }
 
-// The names with which others are compared.
+// The names of the contenders with which others are compared.
 const (
 	passthrough   = "passthrough"
 	keyed         = "oncebus keyed"
@@ -29,8 +29,8 @@ const (
 	routedWithLog = "two-stage passthrough+changelog"
 )
 
-// contenders returns those whose name contains one of the parts in only, comma
-// separated, in the order of a round. A peer whose server is not installed is left out.
+// contenders returns the contenders whose name contains one of the comma separated parts of only, in the order of a
+// round. A peer whose server is not installed is left out.
 func contenders(ctx context.Context, only string) ([]contender, error) {
 	all := []contender{
 		{name: passthrough},
@@ -46,7 +46,7 @@ func contenders(ctx context.Context, only string) ([]contender, error) {
 	return peers.Choose(ctx, all, only, func(c contender) (string, *peers.Peer) { return c.name, c.peer })
 }
 
-// command returns the contender's process for a task. keys is the peer's server.
+// command returns the command of the contender's process for a task. keys is the peer's server, or nil.
 func (c contender) command(ctx context.Context, t bench.Task, keys *server.Server) (*exec.Cmd, error) {
 	if c.peer != nil {
 		return c.peer.Command(ctx, t, keys)
@@ -54,7 +54,7 @@ func (c contender) command(ctx context.Context, t bench.Task, keys *server.Serve
 	return t.Command(ctx)
 }
 
-// startServer starts the server of a peer's keys; nil if it has none.
+// startServer starts the server in which a peer stores its keys. It returns nil if there is none.
 func (c contender) startServer(ctx context.Context) (*server.Server, error) {
 	if c.peer == nil {
 		return nil, nil

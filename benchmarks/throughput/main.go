@@ -19,7 +19,7 @@ type settings struct {
 	partitions int
 	workers    []int
 	duplicates int // percent
-	warmUp     int // percent of the work before the measurement
+	warmUp     int // percent of the work that precedes the measurement
 	commit     time.Duration
 	results    string
 	only       string
@@ -95,8 +95,8 @@ func run(ctx context.Context, s settings) (err error) {
 	return report(s, machine, results)
 }
 
-// rounds measures every contender in every round. The first round does not count: the code
-// of the broker is not compiled yet, and the caches of the disk are empty.
+// rounds measures every contender in every round. The first round does not count: the JVM has not compiled the
+// broker's code yet, and the disk caches are empty.
 func (b benchmark) rounds(ctx context.Context, results []result) error {
 	for round := range b.settings.rounds + 1 {
 		for i := range results {
@@ -115,6 +115,6 @@ func (b benchmark) rounds(ctx context.Context, results []result) error {
 	return nil
 }
 
-// runTime and perEvent are about what a run takes, with its start and the check of its
-// output (two cores, 2026-11-23).
+// runTime and perEvent estimate how long a run takes, including its start and the check of its output (two cores,
+// 2026-11-23).
 const runTime, perEvent = 6 * time.Second, 8 * time.Microsecond

@@ -26,16 +26,15 @@ type benchmark struct {
 	progress *bench.Progress
 }
 
-// measurement has the figures of one contender in one round, from the end of the
-// warm-up to the last output.
+// measurement has the figures of one contender in one round, measured from the end of the warm-up to the last output.
 type measurement struct {
 	Rate            float64 // events a second
-	CPUMicros       float64 // user and system time of the contender's process, an event
-	BrokerCPUMicros float64 // and the broker's
+	CPUMicros       float64 // user and system time of the contender's process per event
+	BrokerCPUMicros float64 // the same for the broker
 	RSSMaxMiB       float64 // highest resident memory of the contender's process
-	ServerCPUMicros float64 // CPU time of the server of a peer's keys, an event
-	ServerMiB       float64 // its memory at the end, shared pages counted once
-	DiskMiB         float64 // local state at the end, the server's included; without Kafka's topics
+	ServerCPUMicros float64 // CPU time per event of the server in which a peer stores its keys
+	ServerMiB       float64 // memory of that server at the end; shared pages count once
+	DiskMiB         float64 // local state at the end, including that of the peer's server, but not Kafka's topics
 }
 
 // measure runs one contender as a separate process until its output is complete, and
@@ -81,7 +80,7 @@ func (b benchmark) measure(ctx context.Context, c contender, workers, round int)
 	return m, tally.Check(b.input, c.dedups)
 }
 
-// addSizes adds the sizes at the end of a measurement.
+// addSizes adds the memory and disk sizes at the end of a measurement.
 func (m *measurement) addSizes(keys *server.Server, task bench.Task) error {
 	disk, err := bench.DiskBytes(task.StateDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a passthrough has no state
@@ -107,36 +106,34 @@ func fileName(contender string) string {
 // moment is one sample.
 type moment struct {
 	at                time.Time
-	input, output     int64 // sums of offsets: committed by the first stage, and emitted
+	input, output     int64 // sums of offsets: of the input that the first stage has committed, and of the output
 	contender, broker program.Usage
-	server            time.Duration // CPU time of the server of a peer's keys
+	server            time.Duration // CPU time of the server in which a peer stores its keys
 }
 
-// running is a contender's process, and the server of a peer's keys or nil.
+// running is the process of a contender; for a peer with a server also that server, else nil.
 type running struct {
 	process *program.Process
 	keys    *server.Server
 }
 
-// progress returns the completed share of the work: an event between two stages
-// counts half. With one stage, input and output are in one transaction.
+// progress returns the completed share of the work. An event that is between two stages counts half. With one stage
+// the input and the output of an event are in one transaction.
 func (m moment) progress(events, due int64) float64 {
 	return (float64(m.input)/float64(events) + min(1, float64(m.output)/float64(due))) / 2
 }
 
 const (
-	// lookEvery is the resolution of the clock.
+	// lookEvery is the time between two samples, and so the resolution of the measurement.
 	lookEvery = 10 * time.Millisecond
-	// quiet is how long no output may come after the last one, in addition to two
-	// commit intervals.
+	// quiet is how long no output may come until the output counts as complete, in addition to two commit intervals.
 	quiet = time.Second
-	// stuckAfter is how long a contender may make no progress before the end; the
-	// start of Kafka Streams takes some seconds.
+	// stuckAfter is how long a contender may make no progress before its work is done. The start of Kafka Streams
+	// alone takes some seconds.
 	stuckAfter = time.Minute
 )
 
-// watch observes a contender until it has committed the whole input and its output no
-// longer grows.
+// watch samples a contender until it has committed the whole input and its output does not grow any more.
 func (b benchmark) watch(ctx context.Context, contender running, task bench.Task, dedups bool) (measurement, error) {
 	events, due := int64(b.input.Events), int64(b.input.Events)
 	if dedups {
@@ -173,13 +170,13 @@ func (b benchmark) watch(ctx context.Context, contender running, task bench.Task
 
 // span is the measured part of a contender's work.
 type span struct {
-	first moment // after the warm-up
-	end   moment // at the last output
-	last  moment // at the last progress
+	first moment // the first sample after the warm-up
+	end   moment // the sample at the last output
+	last  moment // the sample at the last progress
 }
 
-// add takes a sample, and reports whether it shows progress. The offsets of Flink's
-// group come up to 10 s after its output, so they do not move the end.
+// add takes a sample and reports whether it shows progress. Flink commits the offsets of its group up to 10 s after
+// its output, so these offsets do not change the end.
 func (s *span) add(now moment, warm bool) bool {
 	if now.input == s.last.input && now.output == s.last.output {
 		return false
@@ -214,8 +211,8 @@ func (b benchmark) look(ctx context.Context, contender running, task bench.Task)
 	return m, err
 }
 
-// between returns the measurement from the first moment, at which the share done was
-// complete, to the last, at which all were.
+// between returns the measurement between two samples. At the first sample the share done of the events was complete,
+// at the last sample all events were.
 func between(first, last moment, done float64, events int) (measurement, error) {
 	took, passed := last.at.Sub(first.at), (1-done)*float64(events)
 	if took <= 0 || passed <= 0 {

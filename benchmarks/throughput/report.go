@@ -33,8 +33,8 @@ func memory(m measurement) float64    { return m.RSSMaxMiB + m.ServerMiB }
 func serverCPU(m measurement) float64 { return m.ServerCPUMicros }
 func disk(m measurement) float64      { return m.DiskMiB }
 
-// relativeTo returns the median rate of r relative to that of a contender with as many
-// workers; NaN if that was not measured.
+// relativeTo returns the median rate of r divided by the median rate of the named contender with the same number of
+// workers; NaN if that contender was not measured.
 func (r result) relativeTo(name string, results []result) float64 {
 	i := slices.IndexFunc(results, func(other result) bool { return other.Contender == name && other.Workers == r.Workers })
 	if i < 0 {
@@ -45,10 +45,10 @@ func (r result) relativeTo(name string, results []result) float64 {
 
 // The goals of oncebus.
 const (
-	goalKeyed   = 0.80 // of the limit's rate
+	goalKeyed   = 0.80 // of the rate of the limit
 	goalRouted  = 0.70 // of the rate of the limit with two stages
-	goalStreams = 5.0  // times the rate of Kafka Streams' key-value deduplicator
-	goalCPU     = 1.33 // process CPU an event, relative to the limit's: 2.4 µs where that spends 1.8
+	goalStreams = 5.0  // times the rate of the key-value deduplicator on Kafka Streams
+	goalCPU     = 1.33 // CPU time of the process per event, relative to the limit: 2.4 µs where the limit spends 1.8 µs
 )
 
 // goals compares oncebus with its limits and with Kafka Streams.

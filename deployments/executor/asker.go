@@ -13,36 +13,37 @@ import (
 )
 
 const (
-	// askAgain is the time after which a question without an answer is sent again.
+	// askAgain is the time after which the asker repeats a question that has no answer.
 	askAgain = 5 * time.Second
-	// answersSince is how far back the answers topic is read at the start: clocks differ,
-	// and answers to others are skipped.
+	// answersSince is how far back a new process begins to read the answers topic. Clocks of machines differ, so it
+	// begins a minute early; it skips the answers to other questions.
 	answersSince = time.Minute
 )
 
-// runHeader is on each question, and comes back on its answer.
+// runHeader is a header of each question, which oncebus copies to the answer. It holds the random id of this process
+// run.
 const runHeader = "executor-run"
 
-// question identifies a start or a renewal.
+// question identifies a request for a start or for a renewal.
 type question struct{ kind, token string }
 
-// answer is the answer to a question. reason says why it is not granted.
+// answer is oncebus's answer to a question. If the answer does not grant the request, reason says why.
 type answer struct {
 	granted bool
 	reason  string
 }
 
-// asker sends starts, renewals and outcomes, and reads the answers. The questions and the
-// outcome of an attempt have one record key, so oncebus reads them in their order.
+// asker sends starts, renewals and outcomes, and reads the answers. All questions and the outcome of an attempt have
+// the same record key, so oncebus reads them in the order in which they were sent.
 type asker struct {
 	*settings
-	id     string // the start id
-	run    string // drawn at each start, and on each question
+	id     string // the start id of the journal
+	run    string // drawn at each start of the process and sent with each question
 	client *kgo.Client
 
 	mu      sync.Mutex
 	waiting map[question]chan answer
-	running map[string]context.CancelCauseFunc // of the attempt with a token
+	running map[string]context.CancelCauseFunc // cancels the work of the running attempt, by token
 }
 
 func newAsker(s *settings, id string) (*asker, error) {
@@ -68,7 +69,7 @@ func (a *asker) read(ctx context.Context) {
 			switch id := headerOf(r, "oncebus-start-id"); {
 			case id == nil && string(headerOf(r, "oncebus-answer")) == "superseded":
 				a.supersede(string(headerOf(r, "oncebus-claim-token")), string(headerOf(r, "oncebus-reason")))
-			case string(id) == a.id && string(headerOf(r, runHeader)) == a.run: // else it is to a question of an earlier start
+			case string(id) == a.id && string(headerOf(r, runHeader)) == a.run: // otherwise the answer is for another executor, or for a question of an earlier process run
 				a.deliver(question{string(headerOf(r, "oncebus-outcome")), string(headerOf(r, "oncebus-claim-token"))}, answer{
 					string(headerOf(r, "oncebus-answer")) == "granted", string(headerOf(r, "oncebus-reason")),
 				})
@@ -77,8 +78,8 @@ func (a *asker) read(ctx context.Context) {
 	}
 }
 
-// supersede ends the work of an attempt that is superseded, which the answers topic says without
-// a question.
+// supersede ends the work of an attempt that has been superseded. oncebus can announce this on the answers topic
+// without a question.
 func (a *asker) supersede(token, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,12 +93,12 @@ func (a *asker) deliver(q question, got answer) {
 	defer a.mu.Unlock()
 	select {
 	case a.waiting[q] <- got:
-	default: // a repeated answer
+	default: // a repeated answer, for which nobody waits any more
 	}
 }
 
-// ask sends a question until it has an answer. The answer to a start that is sent again is
-// the same.
+// ask sends a question until there is an answer. It may repeat the request for a start, because oncebus gives the
+// same answer to a repetition.
 func (a *asker) ask(ctx context.Context, kind string, key []byte, token string) (answer, error) {
 	q, arrived := question{kind, token}, make(chan answer, 1)
 	a.mu.Lock()
@@ -130,7 +131,7 @@ func (a *asker) ask(ctx context.Context, kind string, key []byte, token string) 
 	}
 }
 
-// record returns a question or an outcome. Without a record key the token takes its place.
+// record returns the record of a question or an outcome. If the event has no record key, its token is the key.
 func (a *asker) record(kind string, key []byte, token string, value []byte) *kgo.Record {
 	if key == nil {
 		key = []byte(token)
@@ -140,8 +141,8 @@ func (a *asker) record(kind string, key []byte, token string, value []byte) *kgo
 	}, responseHeaders(kind)...)}
 }
 
-// send sends the outcomes of executed attempts. One that the topic refuses is sent without
-// its result; if the topic refuses that too, the error wraps errRefused.
+// send sends the outcomes of executed attempts. If the topic refuses an outcome, it sends the outcome without the
+// result; if the topic refuses that too, the error wraps errRefused.
 func (a *asker) send(ctx context.Context, done []*attempt) error {
 	if len(done) == 0 {
 		return nil
@@ -149,7 +150,7 @@ func (a *asker) send(ctx context.Context, done []*attempt) error {
 	records := make([]*kgo.Record, len(done))
 	for i, d := range done {
 		records[i] = a.record(d.Outcome, d.Key, d.Token, d.Result)
-		if d.Unclaimed { // the request that waits takes the place of the claim
+		if d.Unclaimed { // the outcome is for the waiting request, because there is no claim
 			records[i].Headers[0] = kgo.RecordHeader{Key: "oncebus-reply-to", Value: []byte(d.ReplyTo)}
 		}
 	}
@@ -167,8 +168,8 @@ func (a *asker) send(ctx context.Context, done []*attempt) error {
 	return nil
 }
 
-// produce sends records and waits until the broker has them, or ctx is done. It does not
-// cancel them: after a cancelled record a later one can be lost (franz-go #1217).
+// produce sends records and waits until the broker has stored them or ctx is done. It does not cancel the records
+// when ctx is done: after a cancelled record, a later record can be lost (franz-go #1217).
 func (a *asker) produce(ctx context.Context, records ...*kgo.Record) kgo.ProduceResults {
 	sent := make(chan kgo.ProduceResults, 1)
 	go func() { sent <- a.client.ProduceSync(context.WithoutCancel(ctx), records...) }()
@@ -176,12 +177,12 @@ func (a *asker) produce(ctx context.Context, records ...*kgo.Record) kgo.Produce
 	case results := <-sent:
 		return results
 	case <-ctx.Done():
-		return kgo.ProduceResults{{Record: records[0], Err: ctx.Err()}} // Close ends the goroutine
+		return kgo.ProduceResults{{Record: records[0], Err: ctx.Err()}} // the goroutine that waits ends when the client is closed
 	}
 }
 
-// sendBare sends an outcome without the result that the topic refused. It can also be refused
-// because of another record of its batch; then it is sent whole.
+// sendBare sends an outcome again without the result that the topic refused. The broker can also have refused it
+// because of another record in its batch; then the outcome is sent again as it was.
 func (a *asker) sendBare(ctx context.Context, refused *kgo.Record, cause error) error {
 	whole := &kgo.Record{Topic: refused.Topic, Key: refused.Key, Value: refused.Value, Headers: refused.Headers}
 	if err := a.produce(ctx, whole).FirstErr(); err == nil || !refusesRecord(err) {
@@ -201,8 +202,8 @@ func (a *asker) sendBare(ctx context.Context, refused *kgo.Record, cause error) 
 	return err
 }
 
-// whileRunning asks for renewals until the returned function is called. It cancels the
-// context that it returns when the attempt is superseded: an operator erased its claim.
+// whileRunning asks for renewals until the caller calls the returned function. If an operator erases the claim, the
+// attempt is superseded, and whileRunning cancels the returned context.
 func (a *asker) whileRunning(ctx context.Context, at *attempt) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	a.mu.Lock()
@@ -233,5 +234,5 @@ func (a *asker) whileRunning(ctx context.Context, at *attempt) (context.Context,
 	}
 }
 
-// errSuperseded says that the attempt must not run, or not further.
+// errSuperseded says that the executor must not start the attempt, or must stop working on it.
 var errSuperseded = errors.New("superseded")

@@ -15,49 +15,49 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// States of an attempt in the journal.
+// The states of an attempt in the journal, in their order.
 const (
-	stateAsked = "asked" // its start is being asked for
-	stateBegun = "begun" // it is being executed
-	stateDone  = "done"  // executed
-	stateSent  = "sent"  // the outcomes topic has its outcome, or it was superseded
+	stateAsked = "asked" // the executor is asking for the start, or will ask
+	stateBegun = "begun" // the work has begun
+	stateDone  = "done"  // the work has ended; the outcome is not sent yet
+	stateSent  = "sent"  // the outcomes topic has the outcome, or the attempt was superseded
 )
 
-// attempt is a line of the journal: one state of one attempt.
+// attempt is a line of the journal: one attempt in one state.
 type attempt struct {
 	State string `json:"state"`
-	Token string `json:"token"` // without a claim: topic, partition and offset
+	Token string `json:"token"` // the claim token; for an event without a claim: topic, partition and offset
 
-	// Of asked. A restart executes the event from here: another process may have its
-	// partition then.
+	// These fields are set in state asked. A restarted executor executes the event from them, because another process
+	// may own the event's partition by then.
 	Key   []byte `json:"key,omitempty"` // the record key
 	Value []byte `json:"value,omitempty"`
 	Dedup string `json:"dedup,omitempty"` // the dedup key
-	// Unclaimed says that the event has no claim: it is not asked for, and only a request that
-	// waits gets its outcome, at the address ReplyTo.
+	// Unclaimed says that the event has no claim. The executor does not ask for its start, and sends its outcome only
+	// to a request that waits for it, at the address ReplyTo.
 	Unclaimed bool   `json:"unclaimed,omitempty"`
 	ReplyTo   string `json:"reply_to,omitempty"`
 
-	// Of done.
+	// These fields are set in state done.
 	Outcome string `json:"outcome,omitempty"`
 	Result  []byte `json:"result,omitempty"`
 }
 
-// journal is a file with a line for each state of each attempt. Its id is the start id of the
-// executor: a start is granted again only to the process that has the journal, and so knows
-// what it did. The file is locked, so that this is one process.
+// journal is a file with a line for each state of each attempt. The journal's id is the start id of the executor:
+// oncebus grants the repetition of a start only to the same id, that is to the process that has the journal and
+// therefore knows what it did. The file is locked, so only one process can use it.
 //
-// An attempt that is begun and not done may have had its effect: after a crash only the
-// system that has the effect knows.
+// An attempt in state begun may already have had its effect. If the process crashes in this state, only the other
+// system, on which the work has its effect, knows.
 type journal struct {
 	file     *os.File
 	id       string
-	attempts map[string]*attempt // open ones, by token
-	order    []string            // their tokens
-	ended    map[string]bool     // tokens of the attempts that are not open any more
+	attempts map[string]*attempt // attempts that are not sent, by token
+	order    []string            // the tokens of the open attempts, in their order
+	ended    map[string]bool     // the tokens of attempts that are not open any more
 }
 
-// openJournal opens the journal, or creates it.
+// openJournal opens the journal at path, or creates it.
 func openJournal(path string) (*journal, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -75,7 +75,7 @@ func openJournal(path string) (*journal, error) {
 
 func (j *journal) close() error { return j.file.Close() }
 
-// read reads the lines, and cuts one that a crash left incomplete.
+// read reads the lines of the journal. It cuts off a last line that a crash left incomplete.
 func (j *journal) read() error {
 	text, err := io.ReadAll(j.file)
 	if err != nil {
@@ -112,7 +112,7 @@ func (j *journal) read() error {
 	return nil
 }
 
-// apply moves an attempt to the state of a line.
+// apply moves an attempt to the state that a line of the journal has.
 func (j *journal) apply(a *attempt) {
 	known := j.attempts[a.Token]
 	switch {
@@ -127,7 +127,7 @@ func (j *journal) apply(a *attempt) {
 	}
 }
 
-// open returns the attempts without a sent outcome, in their order.
+// open returns the attempts whose outcome is not sent, in the order in which they were written.
 func (j *journal) open() (open []*attempt) {
 	for _, token := range j.order {
 		if a := j.attempts[token]; a != nil {
@@ -141,7 +141,8 @@ func (j *journal) open() (open []*attempt) {
 	return open
 }
 
-// write appends a state of each attempt. With sync the lines survive a crash of the machine.
+// write appends a line with the current state of each attempt. With sync, write returns only when the lines would
+// survive a crash of the machine.
 func (j *journal) write(sync bool, attempts ...*attempt) error {
 	lines := make([]any, len(attempts))
 	for i, a := range attempts {
@@ -156,8 +157,8 @@ func (j *journal) write(sync bool, attempts ...*attempt) error {
 	return nil
 }
 
-// counting returns work that appends a line done for each execution. Without starts the
-// journal only counts: an attempt may have several lines.
+// counting wraps work so that it appends a line in state done for each execution. It is for an executor that asks for
+// no starts: its journal only counts, so an attempt may have several lines.
 func (j *journal) counting(work func(context.Context, *kgo.Record) ([]byte, error)) func(context.Context, *kgo.Record) ([]byte, error) {
 	return func(ctx context.Context, event *kgo.Record) ([]byte, error) {
 		result, err := work(ctx, event)

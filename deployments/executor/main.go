@@ -17,18 +17,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// settings has the topics and the id of an executor.
+// settings has the topics and the identity of an executor.
 type settings struct {
 	brokers         []string
 	input, outcomes string
 	group           string
-	instance        string // transactional id of this process
-	// answers is the topic of the answers to starts; "" to execute without asking. journal is
-	// the file of what was started and executed; "" for none, without asking.
+	instance        string // the transactional id of this process
+	// answers is the topic with the answers to requests for a start; "" to execute without asking. journal is the
+	// file that records what was started and executed; "" for no file, which requires that answers is "" too.
 	answers, journal string
 	renewEvery       time.Duration
-	// repeatable says that work which a crash cut off may run again, claimedOnly that an event
-	// without a claim is not executed.
+	// repeatable allows work that a crash cut off to run again. claimedOnly makes the executor skip events without a
+	// claim.
 	repeatable, claimedOnly bool
 }
 
@@ -58,12 +58,11 @@ func main() {
 	}
 }
 
-// errRejected refuses an event permanently. After any other error the event may be
-// retried.
+// errRejected refuses an event permanently. After any other error the event may be tried again.
 var errRejected = errors.New("rejected")
 
-// grant is the work of this example: it grants the amount of the event. Its only effect is the
-// result, so it may run with -repeatable.
+// grant is the work of this example: it grants the amount that the event names. Its only effect is the result, so
+// repeating it does no harm and it may run with -repeatable.
 func grant(_ context.Context, event *kgo.Record) (result []byte, err error) {
 	var request struct {
 		Account string `json:"account"`
@@ -78,8 +77,8 @@ func grant(_ context.Context, event *kgo.Record) (result []byte, err error) {
 	return json.Marshal(map[string]any{"account": request.Account, "granted": request.Amount})
 }
 
-// run processes events until ctx is done. After an aborted transaction this process sends
-// the same outcomes again; a new owner of the partition processes the same events again.
+// run processes events until ctx is done. If a transaction is aborted, this process sends the same outcomes again
+// without repeating the work. If another process gets the partition meanwhile, it processes the same events again.
 func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Record) ([]byte, error)) (err error) {
 	if s.answers != "" {
 		return s.runStarted(ctx, work)
@@ -118,15 +117,16 @@ func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Reco
 	}
 }
 
-// endOnce sends each EndTxn and each TxnOffsetCommit once. Before Kafka 4 all transactions
-// of a process have one epoch. A request without a response may be late: sent again, the
-// first one would end the next transaction, or take its offsets back. Instead End fails and
-// the process ends. The next one registers the transactional id, which fences the request.
+// endOnce makes the client send each EndTxn and each TxnOffsetCommit only once. Before Kafka 4 all transactions of a
+// process have the same epoch. If the response to such a request is lost, the request may still arrive late. If the
+// client had sent it again meanwhile, the late request would end the next transaction or set its offsets back.
+// Instead End fails and the process ends. The next process registers the transactional id, which fences the late
+// request.
 func endOnce() kgo.Opt {
 	return kgo.RetryTimeoutFn(func(key int16) time.Duration {
 		switch kmsg.Key(key) {
 		case kmsg.EndTxn, kmsg.TxnOffsetCommit:
-			return time.Nanosecond // shorter than any backoff; 0 has no limit
+			return time.Nanosecond // shorter than any backoff, so the client does not retry; 0 would mean no limit
 		case kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat:
 			return sessionTimeout
 		}
@@ -138,13 +138,13 @@ const (
 	// sessionTimeout and requestRetryMax are defaults of the client.
 	sessionTimeout  = 45 * time.Second
 	requestRetryMax = 30 * time.Second
-	// rebalanceMax is how long another process of the group waits for the events of this one.
-	// After that it gets them.
+	// rebalanceMax is how long a rebalance waits for this process to finish its events. After that, another process
+	// of the group gets the events.
 	rebalanceMax = 5 * time.Minute
 )
 
-// outcomeOf executes an event and returns the outcome. An event without a
-// token was forwarded without a claim: only a request that waits gets its outcome.
+// outcomeOf executes an event and returns the outcome. An event without a token was forwarded without a claim; its
+// outcome goes only to a request that waits for it.
 func (s *settings) outcomeOf(ctx context.Context, event *kgo.Record, work func(context.Context, *kgo.Record) ([]byte, error)) *kgo.Record {
 	token := headerOf(event, "oncebus-claim-token")
 	if token == nil && s.claimedOnly {
@@ -155,7 +155,7 @@ func (s *settings) outcomeOf(ctx context.Context, event *kgo.Record, work func(c
 	name := "oncebus-claim-token"
 	if token == nil {
 		slog.Warn("event without a claim", "outcome", kind, "verdict", string(headerOf(event, "oncebus-verdict")))
-		name, token = "oncebus-reply-to", headerOf(event, "oncebus-reply-to") // of a request that waits for the outcome
+		name, token = "oncebus-reply-to", headerOf(event, "oncebus-reply-to") // the address of the request that waits for the outcome
 	}
 	if token == nil {
 		return nil
@@ -166,8 +166,8 @@ func (s *settings) outcomeOf(ctx context.Context, event *kgo.Record, work func(c
 	}
 }
 
-// responseHeaders returns the status and type of the response by HTTP. Without them an error is a
-// problem of oncebus with the text in it.
+// responseHeaders returns the headers with the status and the content type of the HTTP response. Without these
+// headers oncebus answers an error with its own problem document, which contains the text.
 func responseHeaders(kind string) []kgo.RecordHeader {
 	status := map[string]string{"rejected": "422", "failed": "502"}[kind]
 	if status == "" {
@@ -176,7 +176,7 @@ func responseHeaders(kind string) []kgo.RecordHeader {
 	return []kgo.RecordHeader{{Key: "http-status", Value: []byte(status)}, {Key: "content-type", Value: []byte("text/plain; charset=utf-8")}}
 }
 
-// outcomeOfWork returns the kind of the outcome and its value.
+// outcomeOfWork returns the kind and the value of the outcome.
 func outcomeOfWork(result []byte, err error) (string, []byte) {
 	switch {
 	case errors.Is(err, errRejected):

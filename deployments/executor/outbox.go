@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	eventsMax    = 500                   // of one transaction
-	failuresMax  = 5                     // transactions in a row whose outcomes the broker did not accept
-	failurePause = 50 * time.Millisecond // after the first failure; it doubles with each
-	// outcomeKeyMax is the longest record key of an outcome without its result.
+	eventsMax    = 500                   // maximal number of events in one transaction
+	failuresMax  = 5                     // how many transactions in a row may fail because the broker does not accept their outcomes
+	failurePause = 50 * time.Millisecond // the pause after the first failure; it doubles with each further failure
+	// outcomeKeyMax is the longest record key that an outcome without its result may have, in bytes.
 	outcomeKeyMax = 1 << 10
 )
 
-// reasonHeader says why an outcome has no result. It is recorded like a header of the
-// result, so every sender gets it.
+// reasonHeader says why an outcome has no result. oncebus records it like a header of the result, so every sender
+// gets it.
 const reasonHeader = "executor-reason"
 
 // errRefused says that the outcomes topic refuses an outcome for good.
 var errRefused = errors.New("outcome refused")
 
-// exitSettings is the exit code for settings, of the process or of a topic, with which every
-// start fails.
+// exitSettings is the exit code if the settings of the process or of a topic are wrong, so that every start would
+// fail.
 const exitSettings = 2
 
-// exitCode returns the exit code for an error. After 2 a restart fails again.
+// exitCode returns the exit code for an error. After exit code 2 a restart would fail again.
 func exitCode(err error) int {
 	if errors.Is(err, errRefused) {
 		return exitSettings
@@ -42,8 +42,8 @@ func exitCode(err error) int {
 	return 1
 }
 
-// eventID identifies an event. Offsets begin again when a topic is recreated, so the claim
-// token belongs to it.
+// eventID identifies an event. The claim token is part of it, because a topic that was recreated uses the same
+// offsets again.
 type eventID struct {
 	partition int32
 	offset    int64
@@ -54,31 +54,31 @@ func idOf(event *kgo.Record) eventID {
 	return eventID{event.Partition, event.Offset, string(headerOf(event, "oncebus-claim-token"))}
 }
 
-// outcome is the outcome of an executed event.
+// outcome is the outcome of an event that was executed.
 type outcome struct {
 	record *kgo.Record // nil for an event without a claim
-	bare   bool        // its result was omitted
+	bare   bool        // the result was left out because the topic refused it
 }
 
-// outbox executes events and sends their outcomes, each batch in one transaction with the
-// offsets of its events.
+// outbox executes events and sends their outcomes. The outcomes of a batch and the offsets of its events are in one
+// transaction.
 type outbox struct {
 	*settings
 	session *kgo.GroupTransactSession
 	work    func(context.Context, *kgo.Record) ([]byte, error)
 
-	mu sync.Mutex // the group's goroutine drops outcomes
-	// executed has the outcomes of events whose transaction did not commit. They are sent
-	// again, without the work.
+	mu sync.Mutex // needed because the group's goroutine drops outcomes
+	// executed has the outcomes of events whose transaction has not committed. The outbox sends these outcomes again
+	// without repeating the work.
 	executed map[eventID]*outcome
 
-	// single is how many events get a transaction each. The error of a batch may be
-	// that of any of its records, so a refused batch is repeated event by event.
+	// single is how many of the next events get a transaction each. If the broker refuses a batch, any of its records
+	// can be the cause, so the outbox repeats the batch event by event.
 	single   int
 	failures int // transactions in a row whose outcomes the broker did not accept
 }
 
-// pollMax returns how many events the next transaction may have.
+// pollMax returns the maximal number of events in the next transaction.
 func (o *outbox) pollMax() int {
 	if o.single > 0 {
 		return 1
@@ -86,15 +86,15 @@ func (o *outbox) pollMax() int {
 	return eventsMax
 }
 
-// process executes events and sends their outcomes in one transaction. Without a commit
-// the session reads the same events again. After a stop these are the events that it has
-// executed: another process gets the others.
+// process executes events and sends their outcomes in one transaction. If the transaction does not commit, the
+// session reads the same events again. If the process is stopped meanwhile, the transaction has only the events that
+// it has executed; another process gets the others.
 func (o *outbox) process(ctx context.Context, events []*kgo.Record) error {
 	if err := o.session.Begin(); err != nil {
 		return err
 	}
 	var failed kgo.FirstErrPromise
-	left := map[int32]int64{} // the first offset that a stop leaves, by partition
+	left := map[int32]int64{} // by partition, the first offset that the stop left unexecuted
 	running := context.WithoutCancel(ctx)
 	for _, event := range events {
 		if _, behind := left[event.Partition]; ctx.Err() != nil && !behind {
@@ -130,7 +130,7 @@ func (o *outbox) process(ctx context.Context, events []*kgo.Record) error {
 	return o.retry(ctx, events[0], cause)
 }
 
-// leave takes events that were not executed out of a commit.
+// leave changes an offset commit so that it does not cover events that were not executed.
 func leave(r *kmsg.TxnOffsetCommitRequest, left map[int32]int64) {
 	for _, topic := range r.Topics {
 		for i := range topic.Partitions {
@@ -141,8 +141,8 @@ func leave(r *kmsg.TxnOffsetCommitRequest, left map[int32]int64) {
 	}
 }
 
-// execute returns the outcome of an event, nil for none. It executes the event only if no
-// transaction had its outcome.
+// execute returns the outcome of an event; nil if there is none to send. It does the work only if executed has no
+// outcome for the event.
 func (o *outbox) execute(ctx context.Context, event *kgo.Record) *kgo.Record {
 	kept := o.kept(event)
 	if kept == nil {
@@ -152,7 +152,7 @@ func (o *outbox) execute(ctx context.Context, event *kgo.Record) *kgo.Record {
 	if kept.record == nil {
 		return nil
 	}
-	again := *kept.record // the client sets its partition, offset and timestamp
+	again := *kept.record // a copy, because the client sets the partition, offset and timestamp of a record
 	return &again
 }
 
@@ -168,7 +168,7 @@ func (o *outbox) keep(event *kgo.Record, kept *outcome) {
 	o.executed[idOf(event)] = kept
 }
 
-// drop removes the outcomes of committed events.
+// drop forgets the outcomes of events whose transaction has committed.
 func (o *outbox) drop(events []*kgo.Record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -177,15 +177,15 @@ func (o *outbox) drop(events []*kgo.Record) {
 	}
 }
 
-// dropLost removes the outcomes of partitions that another process gets.
+// dropLost forgets the outcomes of partitions that another process gets.
 func (o *outbox) dropLost(_ context.Context, _ *kgo.Client, lost map[string][]int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	maps.DeleteFunc(o.executed, func(id eventID, _ *outcome) bool { return slices.Contains(lost[o.input], id.partition) })
 }
 
-// omitResult removes the result that the outcomes topic refused from the outcome of an
-// event. The next transaction sends the outcome without it.
+// omitResult removes from an event's outcome the result that the outcomes topic refused. The next transaction sends
+// the outcome without it.
 func (o *outbox) omitResult(event *kgo.Record, cause error) error {
 	kept := o.kept(event)
 	if kept == nil {
@@ -205,8 +205,8 @@ func (o *outbox) omitResult(event *kgo.Record, cause error) error {
 	return nil
 }
 
-// retry counts a transaction whose outcomes the broker did not accept. It returns the error
-// with which the process ends after failuresMax of them.
+// retry counts a transaction whose outcomes the broker did not accept, and pauses. After failuresMax such
+// transactions in a row it returns the error with which the process ends.
 func (o *outbox) retry(ctx context.Context, first *kgo.Record, cause error) error {
 	if o.failures++; o.failures == failuresMax {
 		return fmt.Errorf("send the outcomes from event %s/%d/%d on to topic %s, %d times: %w; the events are executed again by the next start",
@@ -222,8 +222,7 @@ func (o *outbox) retry(ctx context.Context, first *kgo.Record, cause error) erro
 	return nil
 }
 
-// refusesRecord reports whether a topic refuses a record for good: with its settings it
-// will never accept it.
+// refusesRecord reports whether the topic will refuse a record again and again as long as its settings do not change.
 func refusesRecord(err error) bool {
 	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) ||
 		errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.InvalidTimestamp)

@@ -17,7 +17,7 @@ import (
 	"oncebus/processor/kafkatest/embedded"
 )
 
-// events returns n events with a claim.
+// events returns n events that have a claim.
 func events(n int) (records []*kgo.Record) {
 	for i := range n {
 		records = append(records, &kgo.Record{
@@ -27,8 +27,7 @@ func events(n int) (records []*kgo.Record) {
 	return records
 }
 
-// workbench has a topic of events, one of outcomes, and counts how often each event is
-// executed.
+// workbench has a topic of events and a topic of outcomes, and counts how often each event is executed.
 type workbench struct {
 	*embedded.Cluster
 	settings
@@ -61,7 +60,7 @@ func noise(n int) []byte {
 	return b
 }
 
-// assertWorkedOnce checks that each of n events was executed once.
+// assertWorkedOnce checks that each of n events was executed exactly once.
 func (w *workbench) assertWorkedOnce(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {
@@ -71,9 +70,9 @@ func (w *workbench) assertWorkedOnce(t *testing.T, n int) {
 	}
 }
 
-// TestResultThatTheTopicRefuses: the outcome is sent without it, with the reason, and no
-// event of the batch is executed again. The client refuses a result by its own limit, the
-// broker by that of the topic.
+// TestResultThatTheTopicRefuses: the executor sends the outcome without the result, with the reason, and executes no
+// event of the batch again. A result can be refused by the client, which has its own limit, or by the broker, which
+// applies the topic's limit.
 func TestResultThatTheTopicRefuses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -129,8 +128,8 @@ func TestResultThatTheTopicRefuses(t *testing.T) {
 	}
 }
 
-// TestOutcomeThatTheTopicRefuses, also without its result: the executor ends with an error
-// that names the event, the topic and the cause. No event was executed twice.
+// TestOutcomeThatTheTopicRefuses: if the topic refuses an outcome even without its result, the executor ends with an
+// error that names the event, the topic and the cause. It has executed no event twice.
 func TestOutcomeThatTheTopicRefuses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

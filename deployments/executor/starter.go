@@ -13,22 +13,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// stopMax is how long a stopped process sends what it has executed.
+// stopMax is how long a process that is being stopped may take to send what it has executed.
 const stopMax = 10 * time.Second
 
-// starter begins each event at most once, and once if its journal is not lost. It asks for
-// each start, and executes what is granted. The offsets of the events are committed after
-// their outcomes were sent: an event that is read again is in the journal, or superseded.
+// starter begins each event at most once, and exactly once as long as its journal is not lost. It asks for each start
+// and executes what is granted. The offset of an event is committed only after its outcome was sent. If an event is
+// read again, it is therefore in the journal or superseded.
 type starter struct {
 	*asker
 	journal *journal
-	// repeatable says that what a crash cut off may run again.
+	// repeatable allows work that a crash cut off to run again; claimedOnly skips events without a claim.
 	repeatable, claimedOnly bool
 	work                    func(context.Context, *kgo.Record) ([]byte, error)
 }
 
-// runStarted processes events until ctx is done. First it finishes the attempts that the
-// process before it left open.
+// runStarted processes events until ctx is done. First it finishes the attempts that the previous process left open
+// in the journal.
 func (s *settings) runStarted(ctx context.Context, work func(context.Context, *kgo.Record) ([]byte, error)) (err error) {
 	journal, err := openJournal(s.journal)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *settings) runStarted(ctx context.Context, work func(context.Context, *k
 	if err != nil {
 		return err
 	}
-	// A stop waits for the work, and answers are read until then.
+	// A stop waits until the work has ended, and the answers are read until then.
 	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var reader sync.WaitGroup
 	reader.Go(func() { asker.read(reading) })
@@ -76,15 +76,15 @@ func (s *settings) runStarted(ctx context.Context, work func(context.Context, *k
 	}
 }
 
-// untilStopped returns a context for sending what was executed. A stop leaves it stopMax from now on, however
-// long the work before took.
+// untilStopped returns a context for sending what was executed. When ctx ends, the returned context lives for another
+// stopMax, so the time for sending does not depend on how long the work before took.
 func untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() { time.AfterFunc(stopMax, cancel) })
-	return late, func() { forget(); cancel() } // ctx lives as long as the process, and this is called for each poll
+	return late, func() { forget(); cancel() } // forget releases what ctx holds: ctx lives as long as the process, and this function is called for each poll
 }
 
-// unlessStopped returns err, nil if ctx is done.
+// unlessStopped returns err, or nil if ctx is done.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the work was cut off by the stop
@@ -92,11 +92,12 @@ func unlessStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// attemptsOf returns the open attempts of the journal and those of new events.
+// attemptsOf returns the open attempts of the journal and the attempts of new events.
 func (st *starter) attemptsOf(events []*kgo.Record) []*attempt {
-	// Another process may have read an event without a claim that was not begun: its partition brings it.
+	// Leave out an event without a claim that was not begun: another process may have read it meanwhile. If this
+	// process still owns the partition, it reads the event again.
 	attempts := slices.DeleteFunc(st.journal.open(), func(a *attempt) bool { return a.Unclaimed && a.State == stateAsked })
-	taken := map[string]bool{} // an event may be read twice
+	taken := map[string]bool{} // the same event may be read twice
 	for _, a := range attempts {
 		taken[a.Token] = true
 	}
@@ -106,7 +107,7 @@ func (st *starter) attemptsOf(events []*kgo.Record) []*attempt {
 		case unclaimed && st.claimedOnly:
 			slog.Warn("event without a claim, skipped", "event", token, "verdict", string(headerOf(event, "oncebus-verdict")))
 		case taken[token] || st.journal.ended[token]:
-		case st.journal.attempts[token] != nil: // one without a claim that was not begun
+		case st.journal.attempts[token] != nil: // an event without a claim that was not begun
 			taken[token] = true
 			attempts = append(attempts, st.journal.attempts[token])
 		default:
@@ -120,7 +121,7 @@ func (st *starter) attemptsOf(events []*kgo.Record) []*attempt {
 	return attempts
 }
 
-// finished returns the events before the first one that a stop has left.
+// finished returns the events before the first event that a stop left unexecuted.
 func (st *starter) finished(events []*kgo.Record) []*kgo.Record {
 	for i, event := range events {
 		if token := tokenOf(event); !st.journal.ended[token] && !(st.claimedOnly && headerOf(event, "oncebus-claim-token") == nil) {
@@ -130,8 +131,8 @@ func (st *starter) finished(events []*kgo.Record) []*kgo.Record {
 	return events
 }
 
-// tokenOf returns what names an event in the journal. An event without a token was let through without a
-// claim: its position names it.
+// tokenOf returns the name of an event in the journal. An event without a token was forwarded without a claim; its
+// topic, partition and offset are its name.
 func tokenOf(event *kgo.Record) string {
 	if token := headerOf(event, "oncebus-claim-token"); token != nil {
 		return string(token)
@@ -139,8 +140,8 @@ func tokenOf(event *kgo.Record) string {
 	return fmt.Sprintf("%s/%d/%d", event.Topic, event.Partition, event.Offset)
 }
 
-// finish executes attempts, unless the journal says that they were, and sends the outcomes. After a stop
-// these are what it has executed.
+// finish executes attempts that the journal does not yet show as executed, and sends the outcomes. After a stop it
+// sends only the outcomes of the attempts that it has executed.
 func (st *starter) finish(ctx context.Context, attempts []*attempt) error {
 	var fresh []*attempt
 	for _, a := range attempts {
@@ -149,7 +150,8 @@ func (st *starter) finish(ctx context.Context, attempts []*attempt) error {
 			fresh = append(fresh, a)
 		}
 	}
-	// Before the questions: a start that is granted must be known after a crash.
+	// The journal must have the attempts before the executor asks: after a crash the executor must know every start
+	// that may have been granted.
 	if err := st.journal.write(true, fresh...); err != nil {
 		return err
 	}
@@ -183,13 +185,14 @@ func (st *starter) finish(ctx context.Context, attempts []*attempt) error {
 	return errors.Join(err, st.journal.write(false, ended...))
 }
 
-// hasOutcome reports whether the outcome of an executed attempt goes to oncebus. Without a claim it is the answer
-// to a request that waits, and nothing stays submitted.
+// hasOutcome reports whether the outcome of an executed attempt goes to oncebus. The outcome of an event without a
+// claim only answers a request that waits, so submitted, after which nothing would follow, is not sent.
 func (a *attempt) hasOutcome() bool {
 	return !a.Unclaimed || a.ReplyTo != "" && a.Outcome != "submitted"
 }
 
-// askAll asks for the start of each attempt that was not executed. One without a claim is granted.
+// askAll asks for the start of each attempt that was not executed. An attempt without a claim needs no question and
+// counts as granted.
 func (st *starter) askAll(ctx context.Context, attempts []*attempt) ([]answer, error) {
 	answers, errs := make([]answer, len(attempts)), make([]error, len(attempts))
 	var asking sync.WaitGroup
@@ -205,14 +208,15 @@ func (st *starter) askAll(ctx context.Context, attempts []*attempt) ([]answer, e
 	return answers, errors.Join(errs...)
 }
 
-// execute executes an attempt whose start was granted, and writes that to the journal. A stop of
-// the process waits for the work.
+// execute executes an attempt whose start was granted and writes the state to the journal. If the process is stopped,
+// it waits for the work.
 func (st *starter) execute(ctx context.Context, a *attempt) error {
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err() // the next start executes it
+		return ctx.Err() // the next start of the process executes the attempt
 	case a.State == stateBegun && !st.repeatable:
-		// After submitted the claim stays until somebody writes another outcome. rejected would free the key.
+		// After the outcome submitted, the claim stays until somebody sends another outcome. The outcome rejected
+		// would free the key, and the work could run a second time.
 		slog.Error("not executed again, because a crash cut it off", "event", a.Token, "key", a.Dedup)
 		return st.done(a, "submitted", []byte("a crash cut the work off, and nothing says whether it had its effect: look, and write the outcome"))
 	case a.State == stateAsked:
@@ -236,7 +240,7 @@ func (st *starter) execute(ctx context.Context, a *attempt) error {
 	return st.done(a, kind, result)
 }
 
-// done writes an outcome to the journal.
+// done writes the outcome of an attempt to the journal.
 func (st *starter) done(a *attempt, kind string, result []byte) error {
 	return st.journal.write(true, &attempt{State: stateDone, Token: a.Token, Dedup: a.Dedup, Outcome: kind, Result: result})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// answerStarts answers the questions of executors in the place of oncebus: answer returns
-// "" to grant, else the reason.
+// answerStarts answers the questions of executors in place of oncebus. answer returns "" to grant a request, else the
+// reason why it is not granted.
 func (w *workbench) answerStarts(t *testing.T, answer func(kind, token, id string) string) {
 	t.Helper()
 	w.CreateTopic("answers", 2)
@@ -45,8 +45,8 @@ func (w *workbench) answerStarts(t *testing.T, answer func(kind, token, id strin
 	}()
 }
 
-// firstID grants the start of an attempt to the first id that asks. The executor "dead"
-// has two.
+// firstID grants the start of an attempt only to the first start id that asks. The executor "dead" has already been
+// granted two starts.
 func firstID() func(kind, token, id string) string {
 	granted := map[string]string{"token-0": "dead", "token-2": "dead"}
 	return func(_, token, id string) string {
@@ -60,7 +60,7 @@ func firstID() func(kind, token, id string) string {
 	}
 }
 
-// outcomesSent reads n outcomes that ask nothing, as "token kind value".
+// outcomesSent reads n outcomes, as "token kind value". It skips the records that are questions.
 func (w *workbench) outcomesSent(t *testing.T, ctx context.Context, n int) (sent []string) { //nolint:revive // t first, as in every helper
 	t.Helper()
 	for len(sent) < n {
@@ -75,13 +75,13 @@ func (w *workbench) outcomesSent(t *testing.T, ctx context.Context, n int) (sent
 	return sent
 }
 
-// counted is work that counts.
+// counted is work that only counts its executions.
 func (w *workbench) counted(_ context.Context, event *kgo.Record) ([]byte, error) {
 	w.count(event)
 	return event.Value, nil
 }
 
-// assertOutcomes runs the executor until it has sent n outcomes, which must be want.
+// assertOutcomes runs the executor until it has sent n outcomes, and compares them with want.
 func (w *workbench) assertOutcomes(t *testing.T, want string, n int, work func(context.Context, *kgo.Record) ([]byte, error)) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
@@ -95,8 +95,8 @@ func (w *workbench) assertOutcomes(t *testing.T, want string, n int, work func(c
 	must(t, <-ended)
 }
 
-// TestSupersededIsNotExecuted: an event whose start is not granted is not executed, and the
-// others are.
+// TestSupersededIsNotExecuted: the executor does not execute an event whose start is not granted, and executes the
+// others.
 func TestSupersededIsNotExecuted(t *testing.T) {
 	t.Parallel()
 	w := newWorkbench(t, 5)
@@ -114,17 +114,17 @@ func TestSupersededIsNotExecuted(t *testing.T) {
 	}
 }
 
-// TestStartsAcrossCrashes: an executor dies after it asked, or after the work. Its next start
-// executes what it did not, sends what it did not, and executes nothing twice. Another
-// executor that reads the same events executes none of them.
+// TestStartsAcrossCrashes: an executor dies after it has asked, or after the work. Its next start executes the events
+// that were not executed, sends the outcomes that were not sent, and executes nothing twice. Another executor that
+// reads the same events executes none of them.
 func TestStartsAcrossCrashes(t *testing.T) {
 	t.Parallel()
 	w := newWorkbench(t, 5)
 	w.answerStarts(t, firstID())
 	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	defer stop()
-	// The journal of a process that was killed before its second event, in the work of its fifth
-	// one, and in a line. It had ended the third one.
+	// This is the journal of a process that was killed before the work of its second event, during the work of its
+	// fifth event, and in the middle of a line. It had finished its third event.
 	must(t, os.WriteFile(w.journal, []byte(`{"id":"dead"}
 {"state":"asked","token":"token-0","value":"MA=="}
 {"state":"asked","token":"token-1","value":"MQ=="}
@@ -175,7 +175,8 @@ func TestStartsAcrossCrashes(t *testing.T) {
 	}
 }
 
-// TestSupersededWhileItRuns: a renewal of an attempt whose claim was erased ends its work.
+// TestSupersededWhileItRuns: if the claim of a running attempt is erased, the answer to the next renewal ends the
+// work.
 func TestSupersededWhileItRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorkbench(t, 1)
@@ -203,8 +204,7 @@ func TestSupersededWhileItRuns(t *testing.T) {
 	must(t, <-ended)
 }
 
-// TestSupersededWithoutAQuestion: the answer superseded ends the work, also if the next renewal is
-// far away.
+// TestSupersededWithoutAQuestion: the answer superseded ends the work at once, even if the next renewal is far away.
 func TestSupersededWithoutAQuestion(t *testing.T) {
 	t.Parallel()
 	w := newWorkbench(t, 1)
@@ -254,7 +254,7 @@ func TestJournalOfAnotherProgram(t *testing.T) {
 	}
 }
 
-// TestWorkIsNotedBefore: while an event is worked on, the journal on the disk says so.
+// TestWorkIsNotedBefore: while an event is being worked on, the journal on the disk already says so.
 func TestWorkIsNotedBefore(t *testing.T) {
 	t.Parallel()
 	w := newWorkbench(t, 1)
@@ -281,8 +281,8 @@ func TestRepeatableWorkRunsAgain(t *testing.T) {
 	w.assertWorkedOnce(t, 1)
 }
 
-// TestEventWithoutAClaimIsExecuted: an event that was let through without a claim is executed once, also
-// after a crash. Its outcome goes to the request that waits for it alone. -claimed-only skips it.
+// TestEventWithoutAClaimIsExecuted: an event that was forwarded without a claim is executed once, even after a crash.
+// Its outcome goes only to the request that waits for it. -claimed-only skips the event.
 func TestEventWithoutAClaimIsExecuted(t *testing.T) {
 	t.Parallel()
 	for name, claimedOnly := range map[string]bool{"executed": false, "skipped": true} {
@@ -294,7 +294,7 @@ func TestEventWithoutAClaimIsExecuted(t *testing.T) {
 			all := events(3)
 			all[0].Headers, all[1].Headers = nil, []kgo.RecordHeader{{Key: "oncebus-reply-to", Value: []byte("here")}}
 			must(t, w.Client().ProduceSync(t.Context(), all...).FirstErr())
-			// The process before was killed after it had executed the first one.
+			// The previous process was killed after it had executed the first event.
 			must(t, os.WriteFile(w.journal, []byte(`{"id":"dead"}
 {"state":"asked","token":"in/0/0","value":"MA==","unclaimed":true,"reply_to":"there"}
 {"state":"begun","token":"in/0/0"}
@@ -314,8 +314,8 @@ func TestEventWithoutAClaimIsExecuted(t *testing.T) {
 	}
 }
 
-// TestAskedEventWithoutAClaimHasAnOutcome: a stop left an event without a claim before its work, and the next
-// start reads the event again. The request that waits for it gets the outcome of the work.
+// TestAskedEventWithoutAClaimHasAnOutcome: a process is stopped before the work of an event without a claim, and its
+// next start reads the event again. The request that waits for the event then gets the outcome of the work.
 func TestAskedEventWithoutAClaimHasAnOutcome(t *testing.T) {
 	t.Parallel()
 	w := newWorkbench(t, 0)
@@ -329,8 +329,8 @@ func TestAskedEventWithoutAClaimHasAnOutcome(t *testing.T) {
 	w.assertOutcomes(t, "[here completed 0]", 1, w.counted)
 }
 
-// TestStopLeavesTimeToSend: the time to send what was executed begins when the work is done, because a stop
-// waits for the work.
+// TestStopLeavesTimeToSend: a stop waits for the work, so the time for sending what was executed begins only when the
+// work is done.
 func TestStopLeavesTimeToSend(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -352,15 +352,15 @@ func TestStopLeavesTimeToSend(t *testing.T) {
 	})
 }
 
-// TestStopHandsOver: a process that is stopped in its work sends what it has executed, and its next start
-// or another process of the group executes the others. No event is executed twice, also without a claim.
+// TestStopHandsOver: a process that is stopped during its work sends what it has executed. Its next start, or another
+// process of the group, executes the other events. No event is executed twice, with or without a claim.
 func TestStopHandsOver(t *testing.T) {
 	t.Parallel()
 	for name, asks := range map[string]bool{"executes at once": false, "asks before": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, dir := newWorkbench(t, 4), t.TempDir()
-			var all []*kgo.Record // two events without a claim, too
+			var all []*kgo.Record // two of the events have no claim
 			for n, event := range events(6) {
 				if event.Headers = nil; n > 3 {
 					all = append(all, event)
@@ -374,7 +374,7 @@ func TestStopHandsOver(t *testing.T) {
 			defer stop()
 			sent := ""
 			for _, run := range []struct {
-				last    string // the event in whose work the process is stopped
+				last    string // the event during whose work the process is stopped
 				sent    int
 				process string
 			}{{"1", 2, "one"}, {"4", 2, "one"}, {"5", 0, "another"}} {
@@ -398,8 +398,8 @@ func TestStopHandsOver(t *testing.T) {
 	}
 }
 
-// TestAnswerToAnEarlierStart: after a restart an answer comes to the question of the process before. It does not
-// start the event, whose attempt is superseded by now.
+// TestAnswerToAnEarlierStart: after a restart, an answer arrives to a question of the previous process. It must not
+// start the event, whose attempt has been superseded since.
 func TestAnswerToAnEarlierStart(t *testing.T) {
 	t.Parallel()
 	w := newWorkbench(t, 2)

@@ -18,7 +18,8 @@ import (
 	"oncebus/processor/kafkatest/tools"
 )
 
-// askScenario is for a gateway without idempotency keys.
+// askScenario is for a gateway that does not accept idempotency keys, so the executor must ask it for earlier
+// charges.
 const askScenario = `
 lease: 5s
 start: true
@@ -32,12 +33,12 @@ steps:
   - {do: crash-in-work, event: brief}
 `
 
-// executors has, by language, what builds an executor and returns its command.
+// executors has a function for each language. The function builds the executor and returns its command.
 var executors = map[string]func(*testing.T) []string{"go": prepareGo, "java": prepareJava, "python": preparePython, "typescript": prepareTypeScript}
 
-// TestRealExecutors runs each executor against Apache Kafka, through the command oncebus
-// conformance: every rule is judged and holds. With a gateway that must be asked, those hold that
-// the shorter scenario gives an occasion for.
+// TestRealExecutors runs each executor against Apache Kafka by the command oncebus conformance. Every rule must be
+// judged and must hold. With a gateway that must be asked, the scenario is shorter, and only the rules that it gives
+// an occasion for must hold.
 func TestRealExecutors(t *testing.T) {
 	t.Parallel()
 	broker := kafkatest.Shared(t)
@@ -61,8 +62,8 @@ func TestRealExecutors(t *testing.T) {
 	}
 }
 
-// TestRealExecutorsHandOver: an executor that is stopped among events sends what it has finished, and another
-// process of the group gets the others. No claim stays without an outcome.
+// TestRealExecutorsHandOver: an executor that is stopped in the middle of its events sends the outcomes of those it
+// has finished. Another process of the group gets the others, so no claim stays without an outcome.
 func TestRealExecutorsHandOver(t *testing.T) {
 	t.Parallel()
 	broker := kafkatest.Shared(t)
@@ -83,8 +84,8 @@ func TestRealExecutorsHandOver(t *testing.T) {
 	}
 }
 
-// TestRealExecutorJournals: a journal belongs to one process, and its start id to the journal. Without a journal
-// an executor that asks and has no idempotency keys does not start.
+// TestRealExecutorJournals: a journal belongs to one process at a time, and the start id belongs to the journal. An
+// executor that asks for starts and calls a gateway without idempotency keys refuses to start without a journal.
 func TestRealExecutorJournals(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range executors {
@@ -114,7 +115,7 @@ func TestRealExecutorJournals(t *testing.T) {
 	}
 }
 
-// holdJournal calls do while an executor has its journal, and returns the line with the start id.
+// holdJournal calls do while an executor has its journal open, and returns the line with the start id.
 func holdJournal(t *testing.T, command []string, journal string, do func()) string {
 	t.Helper()
 	x := newProcess(t, command, []string{"127.0.0.1:1"}, "", &conformance.Scenario{Start: true, Gateway: conformance.GatewayAsk}, false)
@@ -138,8 +139,8 @@ func holdJournal(t *testing.T, command []string, journal string, do func()) stri
 	}
 }
 
-// conforms runs oncebus conformance with the executor that a command starts, and returns what it
-// printed. The executor has the settings that the kit gives it, and no others.
+// conforms runs oncebus conformance with the executor that the command starts, and returns what conformance printed.
+// The executor gets only the settings that conformance gives it.
 func conforms(t *testing.T, name, brokers, scenario string, command []string) string {
 	t.Helper()
 	prefix := "executors-" + name + "-" + filepath.Base(filepath.Dir(t.TempDir()))
@@ -154,7 +155,7 @@ func conforms(t *testing.T, name, brokers, scenario string, command []string) st
 	return string(out)
 }
 
-// pageTable returns the output of the kit on README.md.
+// pageTable returns the output of oncebus conformance that README.md shows.
 func pageTable(t *testing.T) string {
 	t.Helper()
 	_, after, _ := strings.Cut(readPage(t), "$ oncebus conformance ")
@@ -173,7 +174,7 @@ func readPage(t *testing.T) string {
 	return string(page)
 }
 
-// onPage fails if README.md lacks a command that the test runs.
+// onPage fails the test if README.md lacks a command that the test runs.
 func onPage(t *testing.T, commands ...string) {
 	t.Helper()
 	for _, command := range commands {
@@ -189,15 +190,15 @@ func prepareGo(t *testing.T) []string {
 	return []string{(&planted{}).build(t)}
 }
 
-// preparePython returns the Python of a virtual environment in the user's cache that has the locked
-// client.
+// preparePython returns the Python interpreter of a virtual environment in the user's cache in which the locked Kafka
+// client is installed.
 func preparePython(t *testing.T) []string {
 	t.Helper()
 	onPage(t, "pip install --require-hashes -r requirements.lock", "python executor.py")
 	return []string{tools.Python(t, "executor-python", "python"), absolute(t, "python/executor.py")}
 }
 
-// prepareJava builds the jar with Maven.
+// prepareJava builds the jar with Maven and returns the command that runs it.
 func prepareJava(t *testing.T) []string {
 	t.Helper()
 	onPage(t, "mvn package", "java -cp 'target/executor.jar:target/lib/*' Executor")
@@ -205,7 +206,7 @@ func prepareJava(t *testing.T) []string {
 	return []string{"java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", path, "Executor"}
 }
 
-// prepareTypeScript compiles the executor with the locked packages.
+// prepareTypeScript compiles the executor with the locked packages and returns the command that runs it.
 func prepareTypeScript(t *testing.T) []string {
 	t.Helper()
 	tools.Need(t, "node", "--version")

@@ -23,15 +23,15 @@ import (
 	"oncebus/processor/security"
 )
 
-// planted is a mistake in the executor in Go.
+// planted is a mistake that the test plants in the executor in Go.
 type planted struct {
 	name, does string
-	edits      []string // old and new text, in pairs, of any file of the program
+	edits      []string // old and new text in pairs; an old text may be in any file of the program
 	breaks     []conformance.Rule
-	asksNot    bool // it runs where the executor does not ask
-	waits      bool // the run ends with an outcome that does not come
-	asked      bool // the gateway knows no idempotency keys
-	stops      bool // it is stopped where the scenario says crash, and another process starts
+	asksNot    bool // the executor runs with settings with which it does not ask for starts
+	waits      bool // the run ends with waiting in vain for an outcome
+	asked      bool // the gateway does not accept idempotency keys
+	stops      bool // the executor is stopped where the scenario says crash, and another process starts
 }
 
 var mistakes = []planted{
@@ -161,8 +161,8 @@ var mistakes = []planted{
 	},
 }
 
-// TestRealExecutorMistakesAreNamed: the kit names each mistake that is planted in the executor in
-// Go, and finds none without one. The runs wait for most of their time, so all run at once.
+// TestRealExecutorMistakesAreNamed: oncebus conformance names each mistake that is planted in the executor in Go, and
+// finds no mistake in the executor without one. The runs mostly wait, so all run at the same time.
 func TestRealExecutorMistakesAreNamed(t *testing.T) {
 	t.Parallel()
 	verdicts, errs := make([][]conformance.Verdict, len(mistakes)), make([]error, len(mistakes))
@@ -180,7 +180,7 @@ func TestRealExecutorMistakesAreNamed(t *testing.T) {
 	}
 }
 
-// compare compares what the kit found with what is planted.
+// compare compares the mistakes that conformance found with the mistake that was planted.
 func (m *planted) compare(t *testing.T, verdicts []conformance.Verdict) {
 	t.Helper()
 	broken := conformance.Broken(verdicts)
@@ -202,15 +202,14 @@ func (m *planted) compare(t *testing.T, verdicts []conformance.Verdict) {
 	}
 }
 
-// prepare builds the executor with the mistake, and returns a function that does the scenario on
-// an embedded broker.
+// prepare builds the executor with the mistake. It returns a function that runs the scenario on an embedded broker.
 func (m *planted) prepare(t *testing.T) func() ([]conformance.Verdict, error) {
 	t.Helper()
 	brokers, scenario := embedded.Start(t).ListenAddrs(), m.scenario(t)
 	return newProcess(t, []string{m.build(t)}, brokers, "", scenario, m.stops).judged(t, brokers, scenario)
 }
 
-// scenario returns the scenario of the directory, as the mistake needs it.
+// scenario returns the scenario of this directory with the changes that the mistake needs.
 func (m *planted) scenario(t *testing.T) *conformance.Scenario {
 	t.Helper()
 	file, err := os.ReadFile("scenario.yaml")
@@ -233,7 +232,7 @@ func (m *planted) scenario(t *testing.T) *conformance.Scenario {
 	return scenario
 }
 
-// build returns the program with the mistake.
+// build builds the program with the mistake and returns its path.
 func (m *planted) build(t *testing.T) string {
 	t.Helper()
 	sources, err := filepath.Glob(absolute(t, filepath.Join("go", "*.go")))
@@ -265,7 +264,7 @@ func (m *planted) build(t *testing.T) string {
 	return binary
 }
 
-// stopScenario is for an executor that is stopped among events, where the kit would kill it.
+// stopScenario is for an executor that gets SIGTERM at the points where conformance would otherwise kill it.
 const stopScenario = `
 lease: 5s
 start: true
@@ -275,21 +274,21 @@ steps:
   - {do: crash, event: brief, count: 40}
 `
 
-// process is an executor that the kit starts and kills.
+// process is an executor that conformance starts and kills.
 type process struct {
 	command []string
 	environ []string
-	prefix  string // of topics and group
+	prefix  string // of the names of topics and group
 	gateway *conformance.Gateway
 	running *kafkatest.Process
 	log     *os.File
-	// stops says that SIGTERM takes the place of a crash, and that each start is another process of the
-	// group: it has an instance and a journal of its own.
+	// stops makes SIGTERM take the place of a crash. Each start is then another process of the group, with its own
+	// instance and journal.
 	stops  bool
 	starts int
 }
 
-// newProcess returns an executor of topics run, outcomes and answers, which charges at a gateway.
+// newProcess returns an executor with the topics run, outcomes and answers, which charges at a gateway.
 func newProcess(t *testing.T, command, brokers []string, prefix string, s *conformance.Scenario, stops bool) *process {
 	t.Helper()
 	gateway, err := conformance.Listen(t.Context(), "127.0.0.1:0")

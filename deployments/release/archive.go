@@ -12,15 +12,15 @@ import (
 
 // entry is a file or a directory of an archive.
 type entry struct {
-	name string // with slashes; a directory ends in one
+	name string // path with slashes; the name of a directory ends in a slash
 	mode fs.FileMode
-	uid  int // also the group
+	uid  int // user id, and also the group id
 	data []byte
 }
 
 func (e entry) isDir() bool { return e.name[len(e.name)-1] == '/' }
 
-// tarOf returns a tar archive. Its bytes depend only on the arguments.
+// tarOf returns a tar archive of the entries. Its bytes depend on the arguments only.
 func tarOf(entries []entry, mtime time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -46,7 +46,7 @@ func tarOf(entries []entry, mtime time.Time) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// gzipOf compresses data. The header has neither name nor time.
+// gzipOf compresses data with gzip. The header has neither a name nor a time, so that equal data give equal bytes.
 func gzipOf(data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

@@ -54,8 +54,8 @@ func decompress(t *testing.T, data []byte) ([]byte, gzip.Header) {
 	return content, r.Header
 }
 
-// TestArchiveNamesNoMachine: an archive has the files in order, the time of the commit,
-// and no user.
+// TestArchiveNamesNoMachine: an archive has the files in order, with the time of the commit and without the name of a
+// user.
 func TestArchiveNamesNoMachine(t *testing.T) {
 	b := &binary{platform: platform{"linux", "amd64"}, data: bytes.Repeat([]byte("program "), 1000)}
 	archive, err := archiveOf(b, "oncebus_0.1.0_linux_amd64", commitTime, []entry{{name: "LICENSE"}, {name: "THIRD_PARTY_LICENSES", data: []byte("others")}, {name: "README.md"}})
@@ -85,7 +85,7 @@ func TestArchiveNamesNoMachine(t *testing.T) {
 	}
 }
 
-// read decodes a blob of an image that a descriptor refers to, and checks both.
+// read decodes the blob of an image to which a descriptor refers, and checks that the blob matches the descriptor.
 func read(t *testing.T, blobs map[string][]byte, d descriptor, into any) {
 	t.Helper()
 	data, ok := blobs["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")]
@@ -97,8 +97,7 @@ func read(t *testing.T, blobs map[string][]byte, d descriptor, into any) {
 	}
 }
 
-// TestImage follows the references of an image from its index to the files, and checks
-// what a container gets.
+// TestImage follows the references of an image from its index to the files, and checks what a container will find.
 func TestImage(t *testing.T) {
 	c := commit{hash: "f7600c3f3b2c5e6d", time: commitTime, tag: "v0.1.0"}
 	content := func(arch string) imageContent {
@@ -185,8 +184,8 @@ func checkRootFS(t *testing.T, files []byte, program string) {
 	}
 }
 
-// TestImageAgreesWithDockerfile: a container behaves the same, whichever way its image was
-// built.
+// TestImageAgreesWithDockerfile: a container behaves the same whether its image was built by this command or from the
+// Dockerfile.
 func TestImageAgreesWithDockerfile(t *testing.T) {
 	data, err := os.ReadFile("../Dockerfile")
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// binaryBytesMax bounds a binary. One that grows beyond it has a new dependency that
-// needs a decision. The libraries of formats and schemas were worth 5 of 41 MB.
+// binaryBytesMax is the largest size of a binary. A binary grows beyond it only by a new dependency, about which
+// somebody must decide. For comparison: the libraries of formats and schemas made 5 of 41 MB.
 const binaryBytesMax = 45_000_000
 
-// platforms are what a release is built for. Windows is left out, because Badger does not
-// write its files through to the disk there.
+// platforms are the platforms of a release. Windows is missing, because Badger does not write its files through to
+// the disk on Windows.
 var platforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "arm64"}}
 
 // platform is an operating system and a processor, as Go names them.
@@ -27,7 +27,7 @@ type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "/" + p.arch }
 
-// parsePlatforms parses a list such as "linux/amd64 darwin/arm64"; "" is all, and host the
+// parsePlatforms parses a list such as "linux/amd64 darwin/arm64". "" means all platforms, and host means the
 // platform of this machine.
 func parsePlatforms(text string) ([]platform, error) {
 	var chosen []platform
@@ -49,22 +49,21 @@ func parsePlatforms(text string) ([]platform, error) {
 	return chosen, nil
 }
 
-// toolchain is a Go command with the environment that makes its output depend on the
-// source alone.
+// toolchain is a go command together with an environment in which its output depends on the source alone.
 type toolchain struct {
-	command string   // the program, such as go
-	name    string   // go1.26.8, as go.mod says
-	env     []string // without GOOS and GOARCH
+	command string   // the program to run, such as go
+	name    string   // the version that go.mod names, such as go1.26.8
+	env     []string // the environment, without GOOS and GOARCH
 }
 
-// keptVariables say where the go command gets modules and keeps what it built. They change
-// no byte of a binary: go.sum has the hash of each module.
+// keptVariables are the variables that say where the go command finds modules and keeps what it has built. They
+// cannot change a byte of a binary, because go.sum has the hash of each module.
 var keptVariables = []string{
 	"GOCACHE", "GOMODCACHE", "GOPATH", "GOPROXY", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE", "GOINSECURE", "GOVCS", "GOAUTH",
 }
 
-// newToolchain returns the toolchain that the go.mod of the module in dir names, by a go
-// command.
+// newToolchain returns the toolchain that the go.mod of the module in dir names. It finds the toolchain by running a
+// go command.
 func newToolchain(ctx context.Context, dir, command string) (*toolchain, error) {
 	text, err := output(ctx, dir, environ(), command, "mod", "edit", "-json")
 	if err != nil {
@@ -85,7 +84,7 @@ func newToolchain(ctx context.Context, dir, command string) (*toolchain, error) 
 	if err := json.Unmarshal([]byte(text), &kept); err != nil {
 		return nil, fmt.Errorf("read the settings of Go: %w", err)
 	}
-	// GOAMD64, GODEBUG, GOFLAGS, GOEXPERIMENT and the like change the binary, as does cgo.
+	// Remove GOAMD64, GODEBUG, GOFLAGS, GOEXPERIMENT and the like, because they change the binary, and so does cgo.
 	env := slices.DeleteFunc(environ(), func(v string) bool { return strings.HasPrefix(v, "GO") || strings.HasPrefix(v, "CGO_") })
 	for _, name := range keptVariables {
 		env = append(env, name+"="+kept[name])
@@ -95,7 +94,7 @@ func newToolchain(ctx context.Context, dir, command string) (*toolchain, error) 
 	return &toolchain{command: command, name: mod.Toolchain, env: env}, nil
 }
 
-// goCommand returns the output of the go command in dir, for a platform.
+// goCommand runs the go command in dir for a platform and returns its output.
 func (t *toolchain) goCommand(ctx context.Context, dir string, p platform, args ...string) (string, error) {
 	return output(ctx, dir, append(slices.Clip(t.env), "GOOS="+p.os, "GOARCH="+p.arch), t.command, args...)
 }
@@ -108,8 +107,8 @@ type binary struct {
 	info *buildinfo.BuildInfo
 }
 
-// build compiles the program in the checkout src for a platform into dir, and compares
-// what the compiler wrote into it with the commit.
+// build compiles the program in the checkout src for a platform into dir. It then compares the build information in
+// the binary with the commit.
 func (t *toolchain) build(ctx context.Context, src, dir string, p platform, c commit) (*binary, error) {
 	b := &binary{platform: p, path: filepath.Join(dir, "oncebus-"+p.os+"-"+p.arch)}
 	if _, err := t.goCommand(ctx, src, p, "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -buildid=", "-gcflags=all=-dwarf=false",
@@ -132,7 +131,7 @@ func (t *toolchain) build(ctx context.Context, src, dir string, p platform, c co
 	return b, nil
 }
 
-// checkInfo compares what a binary says of itself with the commit and the toolchain.
+// checkInfo compares the build information of a binary with the commit and the toolchain.
 func checkInfo(info *buildinfo.BuildInfo, toolchainName string, c commit) error {
 	settings := map[string]string{}
 	for _, s := range info.Settings {

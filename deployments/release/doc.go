@@ -1,23 +1,22 @@
-// Command release builds what a release of oncebus consists of, from a commit. Run it
-// with make release; OPERATIONS.md says what is in it, and CONTRIBUTING.md how to cut one.
+// Command release builds everything that a release of oncebus consists of, from a commit. Run it with make release.
+// OPERATIONS.md says what is in a release, and CONTRIBUTING.md how to make one.
 //
-// It owns the commit's checkout (source), the binaries (build), the licences of all
-// that is inside (licences), the archives (archive), the bill of materials (sbom), the
-// container image (image) and the sums.
+// It owns the commit's checkout (source), the binaries (build), the licences of everything inside (licences), the
+// archives (archive), the bill of materials (sbom), the container image (image) and the check sums.
 //
 // # Invariants
 //
-//   - Two runs of one commit write equal bytes, in any directory, by any user, on any
-//     machine. So the toolchain is the one that go.mod names, the environment of the
-//     compiler is fixed, every time is the commit's, and every list is sorted.
-//   - Only the commit is built: a changed or additional file of the work tree is not in it.
-//   - A binary with a module without a known and allowed licence is not released.
-//   - The output directory has a whole release or the one before, never a part.
+//   - Two runs for the same commit write equal bytes, in any directory, by any user, on any machine. Therefore the
+//     toolchain is the one that go.mod names, the environment of the compiler is fixed, every time is the time of the
+//     commit, and every list is sorted.
+//   - A release contains the commit only: changed or additional files of the work tree are not in it.
+//   - A binary that contains a module without a known and allowed licence is not released.
+//   - The output directory has either a whole release or the previous release, never a part.
 //
 // # What looks wrong
 //
-//   - The image is written here and not by buildah: its layers would depend on the
-//     version of buildah. The test runs the image with buildah, which checks its form.
-//   - Authorities of TLS come from a Go module and not from the machine: go.sum pins
-//     them, and each machine has others.
+//   - This command writes the image itself and does not call buildah: the layers of buildah depend on its version. A
+//     test runs the image with buildah, which thereby checks the form of the image.
+//   - The certificates of TLS authorities come from a Go module and not from the machine: go.sum pins them, while
+//     each machine has other ones.
 package main

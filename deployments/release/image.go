@@ -30,14 +30,14 @@ const imageUser = 65532
 // stateDir is the directory of local state in a container.
 const stateDir = "/var/lib/oncebus"
 
-// imageEnv are the settings of a container, unless its environment has others.
+// imageEnv are the settings of a container. The environment of the container can override them.
 var imageEnv = []string{
 	"ONCEBUS_ROUTES=/etc/oncebus/routes.yaml",
 	"ONCEBUS_STATE_DIR=" + stateDir,
 	"ONCEBUS_ADMIN_ADDR=0.0.0.0:8080",
 }
 
-// descriptor refers to a blob.
+// descriptor refers to a blob by digest and size.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -94,7 +94,7 @@ type imageHistory struct {
 	CreatedBy string `json:"created_by"`
 }
 
-// layout collects the blobs of an image layout.
+// layout collects the blobs of an OCI image layout.
 type layout struct{ blobs map[string][]byte } // by the digest in hex
 
 func digestOf(data []byte) string {
@@ -102,7 +102,7 @@ func digestOf(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// add stores a blob and returns its descriptor.
+// add stores a blob and returns the descriptor that refers to it.
 func (l *layout) add(mediaType string, data []byte) descriptor {
 	digest := digestOf(data)
 	l.blobs[strings.TrimPrefix(digest, "sha256:")] = data
@@ -115,14 +115,14 @@ func (l *layout) addJSON(mediaType string, value any) (descriptor, error) {
 	return l.add(mediaType, data), err
 }
 
-// imageContent is the image of one platform: its binary, and the texts that go with it.
+// imageContent is what the image of one platform contains: the binary and the texts that go with it.
 type imageContent struct {
 	*binary
 	licence, thirdParty []byte
 }
 
-// imageOf returns an OCI archive with the images of several platforms. An engine
-// chooses the one of its machine.
+// imageOf returns an OCI archive with the images of several platforms. A container engine chooses the image for its
+// machine.
 func imageOf(contents []imageContent, c commit) ([]byte, error) {
 	l := &layout{blobs: map[string][]byte{}}
 	index := imageIndex{SchemaVersion: 2, MediaType: typeIndex}
@@ -156,7 +156,7 @@ func imageOf(contents []imageContent, c commit) ([]byte, error) {
 	return tarOf(entries, c.time)
 }
 
-// imageTag returns the version as the tag of an image, which must not contain a plus.
+// imageTag returns the version as an image tag. A tag must not contain a plus sign, so imageTag replaces it.
 func imageTag(c commit) string { return strings.ReplaceAll(c.version(), "+", "-") }
 
 // addImage adds the image of one platform and returns its manifest.
@@ -205,23 +205,22 @@ func rootFS(content imageContent) []entry {
 		dir("etc/"), dir("etc/oncebus/"), dir("etc/ssl/"), dir("etc/ssl/certs/"),
 		{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, data: authorities()},
 		{name: "oncebus", mode: 0o755, data: content.data},
-		// The demo has its state in a temporary directory.
+		// The demo puts its state into a temporary directory.
 		{name: "tmp/", mode: 0o777 | fs.ModeSticky},
 		dir("usr/"), dir("usr/share/"), dir("usr/share/doc/"), dir("usr/share/doc/oncebus/"),
 		{name: "usr/share/doc/oncebus/LICENSE", mode: 0o644, data: content.licence},
 		{name: "usr/share/doc/oncebus/THIRD_PARTY_LICENSES", mode: 0o644, data: content.thirdParty},
 		dir("var/"), dir("var/lib/"),
-		// An engine initialises a new volume with this directory and its owner.
+		// A container engine initialises a new volume with the content and the owner of this directory.
 		{name: strings.TrimPrefix(stateDir, "/") + "/", mode: 0o755, uid: imageUser},
 	}
 }
 
-// authoritiesModule has the certificates of authorities.
+// authoritiesModule is the Go module with the certificates of TLS authorities.
 const authoritiesModule = "golang.org/x/crypto/x509roots/fallback"
 
-// authorities returns the certificates of the authorities that Mozilla trusts, in PEM.
-// It leaves out those that Mozilla trusts only for old certificates, because a file of
-// certificates cannot say so.
+// authorities returns the certificates of the authorities that Mozilla trusts, in PEM. It leaves out authorities that
+// Mozilla trusts only for old certificates, because a file of certificates cannot express such a limit.
 func authorities() []byte {
 	var b bytes.Buffer
 	for root := range bundle.Roots() {
@@ -232,7 +231,7 @@ func authorities() []byte {
 	return b.Bytes()
 }
 
-// sumsOf returns the content of SHA256SUMS, as sha256sum writes it.
+// sumsOf returns the content of SHA256SUMS in the format of sha256sum.
 func sumsOf(files []entry) []byte {
 	var b strings.Builder
 	for _, f := range files {
@@ -241,7 +240,7 @@ func sumsOf(files []entry) []byte {
 	return []byte(b.String())
 }
 
-// mebibytes returns a size for people.
+// mebibytes returns a size in MiB as text for people.
 func mebibytes(bytes int) string {
 	return strconv.FormatFloat(float64(bytes)/(1<<20), 'f', 1, 64) + " MiB"
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// allowedLicences are those under which oncebus may be distributed as a binary with
-// their texts, by their SPDX names. Each is permissive, except MPL-2.0, which asks that
-// the source of its files is available: the Go module proxy has it, at the version named.
+// allowedLicences are the licences under which oncebus may distribute components in a binary together with their
+// texts, by SPDX name. All are permissive except MPL-2.0, which requires that the source of its files is available:
+// the Go module proxy has the source at the version that the release names.
 var allowedLicences = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MPL-2.0"}
 
 // standardLibrary is the name of the component that every Go program contains.
@@ -30,21 +30,21 @@ const standardLibrary = "Go standard library"
 // embeddedPrefix begins the name of a component of files that a package of oncebus embeds.
 const embeddedPrefix = "files embedded by "
 
-// licenceCoverageMin is how much of a licence file has to be the text of known licences,
-// in percent. The rest names copyright holders and the files that a licence covers.
+// licenceCoverageMin is the part of a licence file, in percent, that must consist of the text of known licences. The
+// rest may name copyright holders and the files that a licence covers.
 const licenceCoverageMin = 75
 
 var (
 	licenceName = regexp.MustCompile(`(?i)^(licen[cs]es?|unlicense|copying|copyright)([-._].*)?$`)
-	// Texts that go with a licence, and grant or demand something in addition.
+	// noticeName matches texts that come with a licence and grant or demand something in addition.
 	noticeName = regexp.MustCompile(`(?i)^(notice|patents)([-._].*)?$`)
 )
 
-// component is something by others inside a binary: a module, the Go standard library, or
+// component is something that others have made and that a binary contains: a module, the Go standard library, or
 // files that oncebus embeds.
 type component struct {
 	name, version string
-	files         []licenceFile // by path
+	files         []licenceFile // sorted by path
 	licences      []string      // SPDX names, sorted
 }
 
@@ -54,7 +54,7 @@ type licenceFile struct {
 	text []byte
 }
 
-// goPackage is what go list says of a package.
+// goPackage is what go list prints about a package.
 type goPackage struct {
 	ImportPath string
 	Dir        string
@@ -67,9 +67,8 @@ type goPackage struct {
 	}
 }
 
-// componentsOf returns everything by others in the program for a platform, with its
-// licences: Go first, then by name. The error names all components without an
-// allowed licence.
+// componentsOf returns everything made by others in the program for a platform, with its licences: Go first, then
+// sorted by name. The error names all components without an allowed licence.
 func (t *toolchain) componentsOf(ctx context.Context, src string, p platform) ([]component, error) {
 	text, err := t.goCommand(ctx, src, p, "list", "-deps", "-json=ImportPath,Dir,Standard,EmbedFiles,Module", "./cmd/oncebus")
 	if err != nil {
@@ -104,7 +103,7 @@ func (t *toolchain) componentsOf(ctx context.Context, src string, p platform) ([
 	return components, errors.Join(errs...)
 }
 
-// moduleComponent returns a module with its licences, of which a release contains files.
+// moduleComponent returns a module, of which a release contains files, with its licences.
 func (t *toolchain) moduleComponent(ctx context.Context, src, path string) (component, error) {
 	text, err := t.goCommand(ctx, src, platform{runtime.GOOS, runtime.GOARCH}, "list", "-m", "-json", path)
 	if err != nil {
@@ -121,8 +120,8 @@ func (t *toolchain) moduleComponent(ctx context.Context, src, path string) (comp
 	return c, nil
 }
 
-// addPackage adds the licences of a package: those of its directory and of the
-// directories above it. A file that is embedded may have one of its own.
+// addPackage adds the licences of a package: the licence files in the package's directory and in the directories
+// above it. An embedded file may also have its own licence.
 func addPackage(byName map[string]*component, pkg *goPackage) error {
 	if pkg.Module.Replace != nil {
 		return fmt.Errorf("module %s is replaced by %s: a release has published modules", pkg.Module.Path, pkg.Module.Replace.Path)
@@ -144,7 +143,8 @@ func addPackage(byName map[string]*component, pkg *goPackage) error {
 			continue
 		}
 		errs = append(errs, c.addFiles(dir, pkg.Module.Dir))
-		// Most packages of oncebus embed nothing by others.
+		// A package of oncebus counts as a component only if it embeds files by others that have a licence; most
+		// embed none.
 		if len(c.files) > 0 || !pkg.Module.Main {
 			byName[c.name] = &c
 		}
@@ -152,8 +152,8 @@ func addPackage(byName map[string]*component, pkg *goPackage) error {
 	return errors.Join(errs...)
 }
 
-// addFiles adds the licences and notices of dir and of the directories above it, up to
-// top. LICENSE at the top of oncebus is not by others.
+// addFiles adds the licences and notices of dir and of the directories above it, up to top. It skips the LICENSE at
+// the top of oncebus, which is not by others.
 func (c *component) addFiles(dir, top string) error {
 	ours := strings.HasPrefix(c.name, embeddedPrefix)
 	for ; len(dir) >= len(top); dir = filepath.Dir(dir) {
@@ -195,7 +195,7 @@ func (c *component) addDir(dir, top string) error {
 	return nil
 }
 
-// classify names the licences of the component, and fails unless all are allowed.
+// classify finds out which licences the component has. It returns an error unless all of them are allowed.
 func (c *component) classify() error {
 	slices.SortFunc(c.files, func(a, b licenceFile) int { return cmp.Compare(a.path, b.path) })
 	var errs []error
@@ -224,8 +224,7 @@ func (c *component) classify() error {
 	return errors.Join(errs...)
 }
 
-// checkModules compares the components with the modules that the linker put into the
-// binary.
+// checkModules compares the components with the modules that the linker recorded in the binary.
 func checkModules(components []component, linked []*debug.Module) error {
 	var errs []error
 	for _, m := range linked {

@@ -13,7 +13,7 @@ import (
 
 const moduleRoot = "../.."
 
-// localToolchain is the Go of the test, which may be another one than that of a release.
+// localToolchain is the Go that runs the test. It may differ from the Go of a release.
 func localToolchain() *toolchain {
 	return &toolchain{command: "go", name: runtime.Version(), env: append(environ(), "GOFLAGS=", "CGO_ENABLED=0")}
 }
@@ -27,8 +27,8 @@ func absolute(t *testing.T, path string) string {
 	return path
 }
 
-// TestLicencesOfEverythingInside: each module of the program for each platform has licences
-// that are known and allowed, and their texts are in THIRD_PARTY_LICENSES.
+// TestLicencesOfEverythingInside: each module in the program for each platform has licences that are known and
+// allowed, and their texts are in THIRD_PARTY_LICENSES.
 func TestLicencesOfEverythingInside(t *testing.T) {
 	root := absolute(t, moduleRoot)
 	for _, p := range platforms {
@@ -50,7 +50,7 @@ func TestLicencesOfEverythingInside(t *testing.T) {
 				}
 			}
 		}
-		// Parts of this module have licences of their own, below its top.
+		// Some directories of this module have their own licences, below the licence at its top.
 		i := slices.IndexFunc(components, func(c component) bool { return c.name == "github.com/klauspost/compress" })
 		if i < 0 || !slices.ContainsFunc(components[i].files, func(f licenceFile) bool { return f.path == "zstd/internal/xxhash/LICENSE.txt" }) {
 			t.Errorf("%s: the licence of a part of github.com/klauspost/compress is missing", p)
@@ -99,8 +99,8 @@ func TestModuleWithoutAnAllowedLicenceIsRefused(t *testing.T) {
 	}
 }
 
-// TestEmbeddedFilesHaveLicences: what oncebus embeds by others is a component. The licence
-// of oncebus belongs to no component.
+// TestEmbeddedFilesHaveLicences: files by others that oncebus embeds are a component. The licence of oncebus itself
+// belongs to no component.
 func TestEmbeddedFilesHaveLicences(t *testing.T) {
 	mit, err := os.ReadFile("testdata/MIT")
 	if err != nil {

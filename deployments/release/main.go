@@ -24,8 +24,8 @@ func main() {
 	os.Exit(code)
 }
 
-// run parses the flags and builds a release. The exit code is 0 with a release, 1
-// without, 2 for wrong flags.
+// run parses the flags and builds a release. The exit code is 0 if there is a release, 1 if there is none, and 2 if
+// the flags are wrong.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs := flag.NewFlagSet("release", flag.ContinueOnError)
 	fs.SetOutput(stderr)
@@ -49,24 +49,24 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// release is one run.
+// release is one run of the command.
 type release struct {
-	dir       string // in the repository
+	dir       string // a directory in the repository
 	out       string
 	platforms []platform
-	rebuild   bool      // without the build cache
-	command   string    // go
-	log       io.Writer // what it does, for people
+	rebuild   bool      // build without the build cache
+	command   string    // the go command to start with
+	log       io.Writer // receives what the run does, as text for people
 	start     time.Time
 
 	done, steps int
 	commit      commit
 	toolchain   *toolchain
-	texts       []entry // of oncebus, for each archive; the first is LICENSE
-	files       []entry // what is released, in the order of its names
+	texts       []entry // files of oncebus that go into each archive; the first is LICENSE
+	files       []entry // the files of the release, sorted by name
 }
 
-// step logs what begins.
+// step logs which step of the run begins.
 func (r *release) step(format string, args ...any) {
 	r.done++
 	fmt.Fprintf(r.log, "[%d/%d] %3.0f s  %s\n", r.done, r.steps, time.Since(r.start).Seconds(), fmt.Sprintf(format, args...))
@@ -126,7 +126,7 @@ func (r *release) make(ctx context.Context) (err error) {
 	return r.publish()
 }
 
-// checkOut finds the commit and checks it out into src.
+// checkOut finds out which commit is checked out and clones it into src.
 func (r *release) checkOut(ctx context.Context, src string) (err error) {
 	if r.commit, err = headOf(ctx, r.dir); err != nil {
 		return err
@@ -143,7 +143,8 @@ func (r *release) checkOut(ctx context.Context, src string) (err error) {
 	if r.toolchain, err = newToolchain(ctx, src, r.command); err != nil {
 		return err
 	}
-	// The compression of the archives is that of the toolchain, too.
+	// The archives are compressed by this program, so the program must itself be built with the toolchain of the
+	// release.
 	if runtime.Version() != r.toolchain.name {
 		return fmt.Errorf("this program was built by %s, go.mod names %s: run GOTOOLCHAIN=%s go run ./deployments/release, as make release does",
 			runtime.Version(), r.toolchain.name, r.toolchain.name)
@@ -151,8 +152,7 @@ func (r *release) checkOut(ctx context.Context, src string) (err error) {
 	return nil
 }
 
-// readTexts reads what goes into each archive, and checks that the changelog has the
-// version.
+// readTexts reads the texts that go into each archive, and checks that the changelog contains the version.
 func (r *release) readTexts(src string) error {
 	for _, name := range []string{"LICENSE", "CHANGELOG.md", "README.md"} {
 		text, err := os.ReadFile(filepath.Join(src, name))
@@ -164,7 +164,7 @@ func (r *release) readTexts(src string) error {
 	return checkChangelog(string(r.texts[1].data), r.commit)
 }
 
-// checkChangelog fails if the changelog has no section with the date of a tagged version.
+// checkChangelog returns an error if the commit has a version tag for which the changelog has no dated section.
 func checkChangelog(text string, c commit) error {
 	heading := regexp.MustCompile(`(?m)^## ` + regexp.QuoteMeta(c.version()) + ` - \d{4}-\d{2}-\d{2}$`)
 	if c.tag != "" && !heading.MatchString(text) {
@@ -173,8 +173,8 @@ func checkChangelog(text string, c commit) error {
 	return nil
 }
 
-// addPlatform adds the archive and the bill of materials of a binary, and returns what
-// is inside by others.
+// addPlatform adds the archive and the bill of materials of a binary, and returns the components by others that the
+// binary contains.
 func (r *release) addPlatform(ctx context.Context, src, tool string, b *binary) ([]component, error) {
 	components, err := r.toolchain.componentsOf(ctx, src, b.platform)
 	if err == nil {
@@ -196,7 +196,7 @@ func (r *release) addPlatform(ctx context.Context, src, tool string, b *binary) 
 	return components, nil
 }
 
-// archiveOf returns the archive for a platform: the program and texts.
+// archiveOf returns the archive for a platform, with the program and the texts.
 func archiveOf(b *binary, name string, mtime time.Time, texts []entry) (entry, error) {
 	entries := []entry{{name: name + "/oncebus", mode: 0o755, data: b.data}}
 	for _, text := range texts {
@@ -210,8 +210,8 @@ func archiveOf(b *binary, name string, mtime time.Time, texts []entry) (entry, e
 	return entry{name: name + ".tar.gz", data: data}, err
 }
 
-// publish writes the files and their sums into a new directory, which then replaces the
-// earlier release.
+// publish writes the files and their check sums into a new directory, which then replaces the directory of the
+// previous release.
 func (r *release) publish() error {
 	slices.SortFunc(r.files, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	sums := sumsOf(r.files)

@@ -21,7 +21,7 @@ func packagesOf(t *testing.T, list string) []goPackage {
 	return packages
 }
 
-// write writes files below dir, with the directories that they need.
+// write writes files below dir and creates the directories that they need.
 func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -45,8 +45,7 @@ func inRepository(t *testing.T, dir string, args ...string) {
 	}
 }
 
-// TestVersionIsTheTag: the version of a release is the tag of its commit, which must be a
-// semantic version.
+// TestVersionIsTheTag: the version of a release is the tag of its commit. The tag must be a semantic version.
 func TestVersionIsTheTag(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := headOf(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "a release is built from a commit of a git repository") {
@@ -80,8 +79,8 @@ func TestVersionIsTheTag(t *testing.T) {
 	}
 }
 
-// TestCommitIsBuiltAndNotTheWorkTree: a changed and an additional file are counted, and
-// are not in the checkout.
+// TestCommitIsBuiltAndNotTheWorkTree: a changed and an additional file of the work tree are counted, and are missing
+// in the checkout.
 func TestCommitIsBuiltAndNotTheWorkTree(t *testing.T) {
 	dir, to := t.TempDir(), filepath.Join(t.TempDir(), "src")
 	inRepository(t, dir, "init", "-q")
@@ -103,7 +102,7 @@ func TestCommitIsBuiltAndNotTheWorkTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// From a directory below the top, as go run may be.
+	// The command may run in a directory below the top, as with go run.
 	if err := checkOut(t.Context(), filepath.Join(dir, "below"), to, c); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +140,7 @@ func TestPlatforms(t *testing.T) {
 	}
 }
 
-// TestBinaryIsOfTheCommit: a binary of another commit, toolchain or version is no release.
+// TestBinaryIsOfTheCommit: a binary with another commit, toolchain or version is not released.
 func TestBinaryIsOfTheCommit(t *testing.T) {
 	c := commit{hash: "f7600c3f3b2c", time: time.Unix(1764000000, 0).UTC(), tag: "v0.1.0"}
 	info := func(change func(*debug.BuildInfo)) *debug.BuildInfo {

@@ -18,9 +18,9 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// TestRelease runs make release in two clones of the commit that is checked out. The
-// second one compiles everything again. All files have to be equal, the sums and the
-// program right, and the image has to run the demo. make release-check runs it.
+// TestRelease runs make release in two clones of the commit that is checked out. The second clone compiles everything
+// again. All files must be equal in both, the check sums and the program must be right, and the image must run the
+// demo. make release-check runs this test.
 func TestRelease(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		kafkatest.Lack(t, "the image is for Linux, this is %s", runtime.GOOS)
@@ -116,8 +116,8 @@ func checkProgram(t *testing.T, dir string, c commit) {
 	}
 }
 
-// runImage runs the demo in the image, as its user: by buildah where this machine allows
-// it, else by chroot into its files.
+// runImage runs the demo in the image as the image's user: by buildah if this machine allows it, else by chroot into
+// the image's files.
 func runImage(t *testing.T, archive string, c commit) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -154,7 +154,7 @@ func buildahIn(dir string, args ...string) []string {
 	return append([]string{"--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "run"), "--storage-driver", "vfs"}, args...)
 }
 
-// buildahWorks reports why buildah cannot make an empty container here; "" if it can.
+// buildahWorks returns why buildah cannot make an empty container on this machine; "" if it can.
 func buildahWorks(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -187,8 +187,8 @@ func runByBuildah(t *testing.T, archive, command string) []byte {
 	return out
 }
 
-// runByChroot extracts the image's files, and runs a command of oncebus with them as root
-// directory and the image's user.
+// runByChroot extracts the image's files and runs a command of oncebus as the image's user, with these files as its
+// root directory.
 func runByChroot(t *testing.T, archive, command string) []byte {
 	t.Helper()
 	root := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// sbomTool writes bills of materials in the form CycloneDX.
+// sbomTool is the program that writes bills of materials in the format CycloneDX.
 const sbomTool = "github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0"
 
 // installSBOMTool builds the tool into dir and returns its path.
@@ -21,8 +21,7 @@ func (t *toolchain) installSBOMTool(ctx context.Context, dir string) (string, er
 	return filepath.Join(dir, "cyclonedx-gomod"), err
 }
 
-// sbomOf returns the bill of materials of a binary. The licences are those of
-// THIRD_PARTY_LICENSES.
+// sbomOf returns the bill of materials of a binary. It names the same licences as THIRD_PARTY_LICENSES.
 func (t *toolchain) sbomOf(ctx context.Context, tool string, b *binary, components []component, c commit) ([]byte, error) {
 	file := b.path + ".cdx.json"
 	if _, err := output(ctx, filepath.Dir(b.path), t.env, tool, "bin", "-json", "-std", "-noserial", "-notimestamp", "-version", c.version(),
@@ -36,8 +35,8 @@ func (t *toolchain) sbomOf(ctx context.Context, tool string, b *binary, componen
 	return completeSBOM(text, components, c)
 }
 
-// completeSBOM adds time and licences to a bill of materials, and takes out the digests of
-// the tool, which differ on each machine.
+// completeSBOM adds the time and the licences to a bill of materials. It removes the digests of the tool, because
+// they differ on each machine.
 func completeSBOM(text []byte, components []component, c commit) ([]byte, error) {
 	var sbom map[string]any
 	if err := json.Unmarshal(text, &sbom); err != nil {
@@ -69,7 +68,7 @@ func completeSBOM(text []byte, components []component, c commit) ([]byte, error)
 		part["licenses"] = licencesOf(components[i].licences...)
 		found++
 	}
-	// The tool knows modules only.
+	// The tool lists modules only, so the other components are added here.
 	for _, c := range components {
 		if strings.HasPrefix(c.name, embeddedPrefix) {
 			parts = append(parts, map[string]any{"type": "library", "bom-ref": c.name, "name": c.name, "licenses": licencesOf(c.licences...)})
@@ -88,7 +87,7 @@ func completeSBOM(text []byte, components []component, c commit) ([]byte, error)
 	return b.Bytes(), err
 }
 
-// licencesOf returns licences in the form of CycloneDX.
+// licencesOf returns licences in the format of CycloneDX.
 func licencesOf(ids ...string) []any {
 	var list []any
 	for _, id := range ids {

@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// commit is what a release is built from.
+// commit is the commit from which a release is built.
 type commit struct {
 	hash string
-	time time.Time // of the committer, in seconds and UTC: the time of everything in the release
-	tag  string    // the version, such as v0.1.0; "" if the commit has none
+	time time.Time // when it was committed, in seconds and UTC: the time of everything in the release
+	tag  string    // the version, such as v0.1.0; "" if the commit has no version tag
 }
 
-// semantic matches a tag that is a version.
+// semantic matches a tag that is a semantic version.
 var semantic = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
 
-// version returns the version in file names: 0.1.0, or devel+ and the commit.
+// version returns the version as file names contain it: 0.1.0, or devel+ and the commit.
 func (c commit) version() string {
 	if c.tag == "" {
 		return "devel+" + c.hash[:12]
@@ -72,15 +72,15 @@ func changedFiles(ctx context.Context, dir string) (int, error) {
 	return strings.Count(status, "\n") + 1, nil
 }
 
-// checkOut clones the repository of dir into the new directory to, at the commit. The
-// clone has the commit's tag, from which the compiler takes the version, and no other:
-// without a tag the compiler counts from the one before, which not every clone has.
+// checkOut clones the repository of dir into the new directory to, at the commit. The clone has only the tag of the
+// commit, from which the compiler takes the version. If the commit has no tag, the clone must not have earlier tags:
+// the compiler would count from the previous tag, which not every clone has.
 func checkOut(ctx context.Context, dir, to string, c commit) error {
 	top, err := git(ctx, dir, "rev-parse", "--show-toplevel")
 	if err != nil {
 		return err
 	}
-	// A setting of the user must not change the bytes of a file.
+	// The user's git settings must not change the bytes of a file.
 	if _, err := git(ctx, dir, "clone", "-q", "--no-checkout", "--no-tags", "-c", "core.autocrlf=false", "-c", "core.eol=lf", "--", top, to); err != nil {
 		return err
 	}
@@ -96,16 +96,16 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return output(ctx, dir, append(environ(), "LC_ALL=C"), "git", args...)
 }
 
-// environ returns the environment without the variables that name another repository, as
-// in a hook of git.
+// environ returns the environment without the variables that name another git repository, such as those that git sets
+// for a hook.
 func environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "GIT_DIR=") || strings.HasPrefix(v, "GIT_WORK_TREE=") || strings.HasPrefix(v, "GIT_INDEX_FILE=")
 	})
 }
 
-// output runs a command and returns its standard output, without the last line feed. The
-// error has the end of its standard error.
+// output runs a command and returns its standard output without the last line feed. The error contains the end of the
+// command's standard error.
 func output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = dir, env

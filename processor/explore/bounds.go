@@ -2,6 +2,5 @@
 
 package explore
 
-// Narrow asks a test for narrow bounds: with the race detector an exploration takes ten
-// times as long, and an exploration has one goroutine.
+// Narrow says that tests should use narrow bounds. Here the bounds are wide; bounds_race.go narrows them.
 const Narrow = false

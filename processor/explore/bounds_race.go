@@ -2,6 +2,6 @@
 
 package explore
 
-// Narrow asks a test for narrow bounds: with the race detector an exploration takes ten
-// times as long, and an exploration has one goroutine.
+// Narrow says that tests should use narrow bounds: with the race detector an exploration takes ten times as long and
+// finds no race, because it runs in one goroutine.
 const Narrow = true

@@ -7,35 +7,35 @@ import (
 	"slices"
 )
 
-// ErrLimit is wrapped by the error of a model with more states than its limit.
+// ErrLimit is wrapped by the error for a model that has more states than its limit.
 var ErrLimit = errors.New("the model has more states than its limit")
 
-// ErrStuck is the error of a state from which no goal can be reached.
+// ErrStuck is the error for a state from which no state that satisfies Goal can be reached.
 var ErrStuck = errors.New("no goal can be reached any more")
 
-// Explore visits every state of a model that can be reached, in the order of their distance
-// from the start. The error is the first ViolationError, with a shortest trace, or wraps ErrLimit.
+// Explore visits every state that a model can reach, in the order of the distance from the first states. The error is
+// the first ViolationError, whose trace is a shortest one, or wraps ErrLimit.
 func Explore[S comparable](m Model[S]) (Result, error) {
 	x := &exploration[S]{model: &m, seed: maphash.MakeSeed(), table: make([]entry, 1<<12)}
 	err := x.run()
 	return Result{m.Name, len(x.states), x.transitions, x.depth}, err
 }
 
-// exploration is a search that is running. Its states are numbered in the order in which
-// they were reached.
+// exploration is a running search. It numbers the states in the order in which it reaches them.
 type exploration[S comparable] struct {
 	model       *Model[S]
 	states      []S
-	from        []int32 // the state before, by state; -1 for a first one
+	from        []int32 // for each state the state before it on a shortest way; -1 for a first state
 	transitions int
 	depth       int
-	edges       []edge // all transitions, for a goal only
+	edges       []edge // all transitions; collected only if the model has a Goal
 
 	seed  maphash.Seed
-	table []entry // an open hash table of the states
+	table []entry // open-addressing hash table of the states
 }
 
-// entry is a place of the table: a part of the hash, and the number of the state plus 1.
+// entry is a slot of the hash table: a part of the hash, and the number of the state plus 1, so that 0 is an empty
+// slot.
 type entry struct{ hash, state uint32 }
 
 type edge struct{ from, to int32 }
@@ -60,7 +60,7 @@ func (x *exploration[S]) run() error {
 	return x.checkGoal()
 }
 
-// follow takes all steps from a state.
+// follow takes all steps that start in a state.
 func (x *exploration[S]) follow(at int32, steps []Step[S]) error {
 	x.transitions += len(steps)
 	if len(steps) == 0 && x.model.Final != nil {
@@ -85,7 +85,7 @@ func (x *exploration[S]) follow(at int32, steps []Step[S]) error {
 	return nil
 }
 
-// reach returns the number of a state, and checks it if it is new.
+// reach returns the number of a state. If the state is new, reach also checks it.
 func (x *exploration[S]) reach(s S, from int32) (int32, error) {
 	at, isNew := x.find(s)
 	if !isNew {
@@ -112,7 +112,7 @@ func (x *exploration[S]) reach(s S, from int32) (int32, error) {
 	return number, nil
 }
 
-// find returns the place of a state in the table. A new state gets one, with its hash.
+// find returns the slot of a state in the hash table. For a new state it fills the slot.
 func (x *exploration[S]) find(s S) (at uint64, isNew bool) {
 	h := maphash.Comparable(x.seed, s)
 	mask := uint64(len(x.table) - 1)
@@ -125,7 +125,7 @@ func (x *exploration[S]) find(s S) (at uint64, isNew bool) {
 	return at, true
 }
 
-// grow doubles the table.
+// grow doubles the hash table.
 func (x *exploration[S]) grow() {
 	x.table = make([]entry, 2*len(x.table))
 	for number, s := range x.states {
@@ -134,13 +134,13 @@ func (x *exploration[S]) grow() {
 	}
 }
 
-// violation returns an error of a state, with the trace to it.
+// violation returns the error for a state, with the trace that leads to the state.
 func (x *exploration[S]) violation(at int32, err error) *ViolationError {
 	return &ViolationError{Model: x.model.Name, Trace: x.trace(at), Err: err}
 }
 
-// trace returns the steps from the start to a state. It asks the model again which steps
-// these are, so the search stores no names.
+// trace returns the steps from a first state to the given state. The search stores no names of steps; trace asks the
+// model again for the steps on the way.
 func (x *exploration[S]) trace(at int32) (lines []string) {
 	for ; x.from[at] >= 0; at = x.from[at] {
 		steps := x.model.Next(x.states[x.from[at]], nil)
@@ -155,7 +155,7 @@ func (x *exploration[S]) trace(at int32) (lines []string) {
 	return lines
 }
 
-// line returns a step as a line of a trace.
+// line returns a step as one line of a trace.
 func (x *exploration[S]) line(s *Step[S]) string {
 	if x.model.Show == nil {
 		return s.String()
@@ -163,13 +163,14 @@ func (x *exploration[S]) line(s *Step[S]) string {
 	return s.String() + "  ->  " + x.model.Show(s.To)
 }
 
-// checkGoal finds the first state from which no goal can be reached. It follows all
-// transitions backwards from the goals.
+// checkGoal returns a violation for the first state from which no goal can be reached. It starts at the goals and
+// follows all transitions backwards; a state that it does not meet is stuck.
 func (x *exploration[S]) checkGoal() error {
 	if x.model.Goal == nil {
 		return nil
 	}
-	// The transitions to a state begin at into[state] once they are sorted.
+	// into[state] is the index of the first transition to that state, once the transitions are sorted by the state to
+	// which they lead.
 	into := make([]int32, len(x.states)+1)
 	for _, e := range x.edges {
 		into[e.to+1]++

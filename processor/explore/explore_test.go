@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// jugs is the puzzle of a jug of 3 and a jug of 5 litres.
+// jugs is the state of the puzzle with a jug of 3 litres and a jug of 5 litres.
 type jugs struct{ three, five int }
 
 func jugSteps(s jugs, steps []Step[jugs]) []Step[jugs] {
@@ -49,7 +49,7 @@ func TestShortestTrace(t *testing.T) {
 	}
 }
 
-// TestStepErrors: a step may itself be wrong, and is the last line of its trace.
+// TestStepErrors: a step can itself be wrong. It is then the last line of its trace.
 func TestStepErrors(t *testing.T) {
 	m := Model[jugs]{Name: "jugs", Start: []jugs{{}}, Next: func(s jugs, steps []Step[jugs]) []Step[jugs] {
 		steps = jugSteps(s, steps)
@@ -64,7 +64,7 @@ func TestStepErrors(t *testing.T) {
 }
 
 func TestFinalAndGoal(t *testing.T) {
-	// 0 -> 1 -> 2 -> 1, and 1 -> 3, which is final, and 2 -> 4 -> 4, which never arrives.
+	// The transitions are 0 -> 1 -> 2 -> 1, then 1 -> 3, which is final, and 2 -> 4 -> 4, which never reaches a goal.
 	next := map[int][]int{0: {1}, 1: {2, 3}, 2: {1, 4}, 4: {4}}
 	m := Model[int]{Name: "numbers", Start: []int{0}, Next: func(s int, steps []Step[int]) []Step[int] {
 		for _, to := range next[s] {
@@ -92,8 +92,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestAgainstAMap compares the states of random graphs, and the depth of each, with a plain
-// search.
+// TestAgainstAMap explores random graphs, and compares the states and the depth of each graph with a plain search
+// that uses a map.
 func TestAgainstAMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
@@ -164,7 +164,7 @@ func BenchmarkExplore(b *testing.B) {
 	b.ReportMetric(float64(states)/b.Elapsed().Seconds(), "states/s")
 }
 
-// TestWalk: a walk ends at a goal, and returns the first wrong step.
+// TestWalk: a walk ends when it reaches a goal, and returns the first step that is wrong.
 func TestWalk(t *testing.T) {
 	m := Model[jugs]{Name: "jugs", Start: []jugs{{}}, Next: jugSteps, Goal: func(s jugs) bool { return s.five == 4 }}
 	if reached, err := Walk(m, rand.New(rand.NewPCG(1, 1)), 10_000); !reached || err != nil {

@@ -5,45 +5,44 @@ import (
 	"strings"
 )
 
-// A Model is a protocol, with the bounds within which it is explored.
+// Model is a protocol, together with the bounds within which it is explored.
 type Model[S comparable] struct {
 	Name  string
 	Start []S
-	// Next appends to steps all that may happen in a state, in an order that depends on the
-	// state only.
+	// Next appends to steps everything that may happen in a state. The order must depend on the state only, because
+	// traces are computed by calling Next again.
 	Next func(s S, steps []Step[S]) []Step[S]
-	// Check returns what is wrong with a state; nil for nothing. Nil checks nothing.
+	// Check returns what is wrong with a state, or nil. A nil Check checks nothing.
 	Check func(s S) error
-	// Final returns what is wrong with a state in which nothing may happen any more; nil for
-	// nothing. Nil checks nothing.
+	// Final returns what is wrong with a state in which nothing more can happen, or nil. A nil Final checks nothing.
 	Final func(s S) error
-	// Goal reports whether the protocol has arrived, or is at rest. From each state such a
-	// state must be reachable: else the protocol can be stuck for ever. Nil checks nothing.
+	// Goal reports whether the protocol has arrived or is at rest. Such a state must be reachable from every state;
+	// otherwise the protocol can be stuck for ever. A nil Goal checks nothing.
 	Goal func(s S) bool
-	// Show returns a state in words, for the trace of a violation. Nil shows no state.
+	// Show describes a state in words, for the trace of a violation. With a nil Show the trace has only the steps.
 	Show func(s S) string
-	// Limit is the most states that may be visited; 0 for LimitDefault.
+	// Limit is how many states may be visited at most; 0 means LimitDefault.
 	Limit int
 }
 
-// LimitDefault is the limit of a model without one.
+// LimitDefault is the limit of a model that sets no Limit.
 const LimitDefault = 5_000_000
 
-// A Step is one thing that may happen in a state.
+// Step is one thing that may happen in a state.
 type Step[S comparable] struct {
 	To S
-	// Err says that what happened is wrong, whatever state it leads to; nil if it is right.
+	// Err says that the step itself is wrong, whatever state it leads to; nil if it is right.
 	Err error
 
 	name string
 	args [argsMax]int
 }
 
-// argsMax is the most numbers in the name of a step.
+// argsMax is the maximal number of numbers in the name of a step.
 const argsMax = 4
 
-// To returns a step to a state. The name is a format with a %d, %c or %x for each number. It
-// becomes text only in the trace of a violation.
+// To returns a step to the state s. name is a format that has a %d, %c or %x for each number in args. It is formatted
+// only for the trace of a violation.
 func To[S comparable](s S, name string, args ...int) Step[S] {
 	step := Step[S]{To: s, name: name}
 	copy(step.args[:], args)
@@ -60,12 +59,12 @@ func (s *Step[S]) String() string {
 	return fmt.Sprintf(s.name, args...)
 }
 
-// A Result says what an exploration visited.
+// Result says what an exploration has visited.
 type Result struct {
 	Model       string
 	States      int
 	Transitions int
-	// Depth is the number of steps to the farthest state.
+	// Depth is the number of steps on a shortest way to the farthest state.
 	Depth int
 }
 
@@ -74,10 +73,10 @@ func (r Result) String() string {
 	return fmt.Sprintf("%s: %d states, %d transitions, at most %d steps from the start", r.Model, r.States, r.Transitions, r.Depth)
 }
 
-// A ViolationError is a state or a step that is wrong, with a shortest way to it.
+// ViolationError is a wrong state or a wrong step, with a shortest way to it.
 type ViolationError struct {
 	Model string
-	// Trace has a line for each step from the start.
+	// Trace has one line for each step from the start.
 	Trace []string
 	Err   error
 }

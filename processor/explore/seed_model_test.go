@@ -8,10 +8,10 @@ import (
 	"oncebus/processor/explore"
 )
 
-// A seedModel explores seeds during running traffic: events and seeds of two keys, whose tasks
-// judge them in the order of the log. The command that sends the seeds may die at any line and
-// begin again, and a second one sends the same lines. It drives dedup.DecideSeed, Admit and
-// Decide, with rows that are evicted as soon as they may be.
+// seedModel explores seeds that are sent during running traffic. There are events and seeds of two keys, and the task
+// of each key judges them in the order of the log. The command that sends the seeds may die at any line and start
+// again, and a second command sends the same lines. The model calls dedup.DecideSeed, Admit and Decide, and evicts
+// rows as soon as eviction is allowed.
 type seedModel struct {
 	window  dedup.Window
 	times   []int8
@@ -26,28 +26,28 @@ const (
 	seedMovesStream             // a seed moves stream time
 	seedReplaces                // a seed replaces a row that decides
 	seedForgotten               // a seed is not stored
-	seedAhead                   // a seed ahead of stream time replaces a row that decides
+	seedAhead                   // a seed with a time ahead of stream time replaces a row that decides
 )
 
-// seedLines are the seeds: a key, and when it was first seen.
+// seedLines are the lines of the seed file: a key and the time at which it was first seen.
 var seedLines = [...]struct{ key, first int8 }{{0, 1}, {1, 2}}
 
 const seedBroker = 4 // broker time, ms
 
 type seedState struct {
 	keys    [2]seedKey
-	senders [2]int8 // the next line of each
+	senders [2]int8 // the next line that each command sends
 	crashes int8
-	sent    int8 // events
+	sent    int8 // number of events sent
 }
 
-// seedKey is the task of a key.
+// seedKey is the state of the task of one key.
 type seedKey struct {
 	stream int8 // -1 for none
 	row    int8 // -1 for none
 	seeded bool
-	// Of the memory: stream time of the events, the first seen time of the last event that was emitted, and of the seed
-	// that was taken; -1 for none.
+	// The fields below are the reference memory, which never purges: the stream time of the events, the first seen
+	// time of the last emitted event, and the first seen time of the seed that the task accepted; -1 for none.
 	moved, emitted, known int8
 }
 
@@ -94,7 +94,7 @@ func msOf(at int8) int64 {
 	return int64(at)
 }
 
-// prior returns the row of a key, unless it is evicted.
+// prior returns the row of a key; no row if it has been evicted.
 func (m *seedModel) prior(k *seedKey) (dedup.Row, bool) {
 	r := dedup.Row{First: int64(k.row)}
 	if k.seeded {
@@ -117,7 +117,7 @@ func (m *seedModel) decideSeed(k *seedKey, first int8) (dedup.SeedFate, dedup.Ro
 	return dedup.DecideSeed(ev, prior, found, m.window, msOf(k.stream), seedBroker)
 }
 
-// seed judges a seed, and at once again: a repetition must change nothing.
+// seed judges a seed twice in a row: the repetition must change nothing.
 func (m *seedModel) seed(s seedState, sender int, key, first int8) explore.Step[seedState] {
 	k := &s.keys[key]
 	fate, row := m.decideSeed(k, first)
@@ -137,7 +137,7 @@ func (m *seedModel) seed(s seedState, sender int, key, first int8) explore.Step[
 	return step
 }
 
-// event judges an event, and compares the verdict with a memory that never purges.
+// event judges an event and compares the verdict with the reference memory, which never purges.
 func (m *seedModel) event(s seedState, key, at int8) explore.Step[seedState] {
 	k := &s.keys[key]
 	stream, size := msOf(k.stream), m.window.Size

@@ -9,12 +9,12 @@ import (
 	"oncebus/processor/explore"
 )
 
-// A setsModel explores route sets and the change of a window. Two operators apply two files at
-// once, two processes follow late, and two tasks move between them at any time. It drives
+// setsModel explores route sets and the change of a window. Two operators apply two routes files at the same time,
+// two processes follow late, and two tasks can move between the processes at any time. The model calls
 // dedup.Window.ChangeTo, Admit and Decide.
 //
-// What a process has of a route set is one number, and a checkpoint names the set of its task.
-// So a process that dies changes nothing but the owner of its tasks.
+// All that a process knows of a route set is one number, and the checkpoint of a task names the set of the task. If a
+// process dies, therefore, only the owner of its tasks changes; the model needs no crash.
 type setsModel struct {
 	events  int8
 	tasks   int8
@@ -25,23 +25,23 @@ type setsMistake int
 
 const (
 	setsRight      setsMistake = iota
-	setsNotFenced              // an operator whose writer was replaced may still commit
-	setsNotRead                // an operator does not read again what is in force
-	behindJudges               // a process judges a task that is at a newer set
-	changeUnknown              // a task does not note since when it knows rows
-	evictsByOwnSet             // rows are evicted by the set of the process, not of the task
-	retiredUnknown             // a route that the set in force lacks is unknown
+	setsNotFenced              // an operator may still commit after another operator has replaced its writer
+	setsNotRead                // an operator does not read again which set is in force once its writer has begun
+	behindJudges               // a process judges a task although the task is already at a newer set
+	changeUnknown              // a task does not record since when it knows rows
+	evictsByOwnSet             // rows are evicted by the set of the process, not by the set of the task
+	retiredUnknown             // a route that the set in force no longer has counts as unknown
 )
 
-// A setsFile is a routes file: the window of its first namespace, and whether it has the
-// second and the third route.
+// setsFile is a routes file: the window of its first namespace, and whether it contains the second and the third
+// route.
 type setsFile struct {
 	window        dedup.Window
 	second, third bool
 }
 
-// The first file is in force. The operators apply one of the others each. The last one has the
-// window of the first.
+// The first file is in force at the start. Each operator applies one of the other two. The last file has the same
+// window size as the first.
 var setsFiles = [3]setsFile{
 	{dedup.Window{Size: 2, Skew: math.MaxInt32}, true, false},
 	{dedup.Window{Size: 1, Skew: math.MaxInt32}, false, true},
@@ -50,21 +50,21 @@ var setsFiles = [3]setsFile{
 
 var setsTimes = [...]int8{0, 2, 3}
 
-// setsLeast is the smallest window of any set.
+// setsLeast is the smallest window size in any set.
 const setsLeast = 1
 
 type setsState struct {
-	files     [4]int8 // by set number, from 1 on
+	files     [4]int8 // index of the file of each set, by set number from 1
 	inForce   int8
 	operators [2]setsOperator
-	current   int8 // whose writer began last; -1 for none
+	current   int8 // the operator whose writer began last and is not fenced; -1 for none
 	editions  [2]int8
 	tasks     [2]setsTask
 	sent      int8
 }
 
-// setsOperator plans for the set that was in force, and read again what is once its writer
-// had begun. 0 is neither.
+// setsOperator is one operator. It remembers which set was in force when it planned, and which set was in force when
+// it read again after its writer had begun. 0 means that this has not happened.
 type setsOperator struct {
 	planned, read int8
 	done          bool
@@ -73,19 +73,19 @@ type setsOperator struct {
 type setsTask struct {
 	owner int8
 	set   int8
-	// stream is stream time, -1 for none. changed, since and late are of its window.
+	// stream is stream time, -1 for none. changed, since and late belong to the task's window.
 	stream, since, late int8
 	changed             bool
-	// row is the first seen time of the key's row, -1 for none. It may be evicted.
+	// row is the first seen time of the key's row, -1 for none. The row may be evicted.
 	row     int8
 	evicted bool
 	waiting setsRecord
 }
 
-// setsRecord is a routed record that waits for the task: of route 1 to 3, 0 for none.
+// setsRecord is a routed record that waits for the task. Its route is 1 to 3; 0 means that no record waits.
 type setsRecord struct {
 	route int8
-	other bool // of a key that no other record has
+	other bool // the record has a key that no other record has
 	time  int8
 }
 
@@ -117,7 +117,7 @@ func (m *setsModel) next(s setsState, steps []explore.Step[setsState]) []explore
 	return steps
 }
 
-// apply has the steps of an operator. Its writer fences the other one when it begins.
+// apply has the steps of an operator. When its writer begins, the writer of the other operator is fenced.
 func (m *setsModel) apply(s setsState, i int8, steps []explore.Step[setsState]) []explore.Step[setsState] {
 	o := s.operators[i]
 	to := s
@@ -148,7 +148,7 @@ func (m *setsModel) apply(s setsState, i int8, steps []explore.Step[setsState]) 
 	return steps
 }
 
-// send routes a record to a task that has none, by the set that process p has.
+// send routes a record to a task for which no record waits, by the set that process p has.
 func (m *setsModel) send(s setsState, p int8, steps []explore.Step[setsState]) []explore.Step[setsState] {
 	if s.sent == m.events {
 		return steps
@@ -178,7 +178,7 @@ func (m *setsModel) send(s setsState, p int8, steps []explore.Step[setsState]) [
 	return steps
 }
 
-// task has the steps of a task: another owner, an eviction, a verdict.
+// task has the steps of a task: it moves to another process, evicts a row, or judges its record.
 func (m *setsModel) task(s setsState, i int8, steps []explore.Step[setsState]) []explore.Step[setsState] {
 	t := &s.tasks[i]
 	moved := s
@@ -202,7 +202,7 @@ func (m *setsModel) task(s setsState, i int8, steps []explore.Step[setsState]) [
 	return append(steps, m.judge(s, i, edition))
 }
 
-// knows reports whether a set, or one before it, has a route.
+// knows reports whether a set, or a set before it, contains a route.
 func (m *setsModel) knows(s *setsState, set, route int8) bool {
 	for n := set; n > 0; n-- {
 		f := setsFiles[s.files[n]]
@@ -223,7 +223,7 @@ func stream(t *setsTask) int64 {
 	return int64(t.stream)
 }
 
-// window returns the window of a task by a set, with what the task knows.
+// window returns the window that a set gives to a task, together with what the task knows of earlier changes.
 func (m *setsModel) window(s *setsState, t *setsTask, set int8) dedup.Window {
 	w := setsFiles[s.files[set]].window
 	if t.changed {
@@ -232,7 +232,7 @@ func (m *setsModel) window(s *setsState, t *setsTask, set int8) dedup.Window {
 	return w
 }
 
-// judge moves the task to the set of its process, and judges the record that waits.
+// judge moves the task to the set of its process, and then judges the record that waits.
 func (m *setsModel) judge(s setsState, i, edition int8) explore.Step[setsState] {
 	to := s
 	t := &to.tasks[i]
@@ -265,8 +265,8 @@ func (m *setsModel) judge(s setsState, i, edition int8) explore.Step[setsState] 
 	return step
 }
 
-// decide judges an event with the rows that are left, with all rows, and by a memory that
-// never purges where the window is full.
+// decide judges an event three times and compares the verdicts: with the rows that eviction has left, with all rows,
+// and, where the window is full, by a memory that never purges.
 func (m *setsModel) decide(t *setsTask, w dedup.Window, r setsRecord) error {
 	at, s := int64(r.time), stream(t)
 	verdict, _ := w.Admit(at, s, at)

@@ -6,9 +6,9 @@ import (
 	"oncebus/processor/explore"
 )
 
-// TestSetsExplored: whatever is behind, moves or is applied at once, each set has one file, no
-// task goes back to an older set, each record is judged, eviction changes no verdict, and the
-// window is exact from the point on that a change promises.
+// TestSetsExplored: whatever process is behind, task moves or file is applied at the same time, each set has one
+// file, no task goes back to an older set, each record is judged, eviction changes no verdict, and the window is
+// exact from the time that a change promises.
 func TestSetsExplored(t *testing.T) {
 	t.Run("two tasks", func(t *testing.T) {
 		t.Parallel()
@@ -20,7 +20,7 @@ func TestSetsExplored(t *testing.T) {
 	})
 }
 
-// TestSetsMistakesFound: each planted mistake is found, by its shortest trace.
+// TestSetsMistakesFound: the exploration finds each planted mistake, by its shortest trace.
 func TestSetsMistakesFound(t *testing.T) {
 	for name, planted := range map[string]struct {
 		mistake setsMistake

@@ -7,32 +7,32 @@ import (
 	"oncebus/processor/explore"
 )
 
-// A shadowModel explores a shadow and its promotion: two tasks, two processes, a front that
-// knows of no hold and no set, and a leader whose hold may end before the act. It drives
-// dedup.DecideShadow and dedup.Decide. The leader waits neither for held rows nor for a drain.
+// shadowModel explores a shadow and its promotion. There are two tasks, two processes, a front that knows neither the
+// hold nor the set, and a leader whose hold may end before the act. The model calls dedup.DecideShadow and
+// dedup.Decide. The leader waits neither until rows are held nor until logs are drained.
 type shadowModel struct{ mistake shadowMistake }
 
 type shadowMistake int
 
 const (
 	shadowRight       shadowMistake = iota
-	shadowByRouter                  // the router sends the record to the shadow
-	shadowOfCopies                  // a dropped copy makes a row
-	shadowUnjoined                  // the hold ends before all tasks have joined
-	shadowHeldForward               // a former record is forwarded under the hold
-	shadowActReleases               // the act ends the hold
+	shadowByRouter                  // the router sends the record to the task of the shadow
+	shadowOfCopies                  // a copy that is dropped makes a row
+	shadowUnjoined                  // the hold ends before all tasks have joined the new set
+	shadowHeldForward               // a record by the former rule is forwarded during the hold
+	shadowActReleases               // the act itself ends the hold
 )
 
-// Events have an old and a new key, all within one window. Keys are 0 and 1. The task of an old
-// key is its number, that of a new key the other one.
+// Each event has an old and a new key, and all events are within one window. Keys are 0 and 1. The task of an old key
+// is the key's number; the task of a new key is the other one.
 var shadowEvents = [...]struct{ old, new int8 }{{0, 0}, {1, 0}, {0, 1}, {0, 0}}
 
 // frontEvent is the event that only the front sends.
 const frontEvent = 1
 
-const shadowQueue = 9 // most records of a task's log that are not judged
+const shadowQueue = 9 // the maximal number of records in a task's log that are not judged
 
-// Rows of the manifest topic, in their order.
+// The rows of the manifest topic, in the order in which they are written.
 const (
 	rowNone int8 = iota
 	rowHeld
@@ -42,7 +42,7 @@ const (
 	rowReleased
 )
 
-// Records of a task's log are an event and a kind.
+// A record in a task's log is the number of an event plus one of these kinds.
 const (
 	byOldKey  = 1
 	byNewKey  = 11
@@ -51,11 +51,11 @@ const (
 )
 
 type shadowState struct {
-	row       int8 // of the manifest
+	row       int8 // the newest row of the manifest
 	processes [2]struct{ read, set int8 }
 	tasks     [2]shadowTask
 	sent      [len(shadowEvents)]bool
-	// byOld and byNew have the events that were emitted by either rule.
+	// byOld and byNew say which events were emitted by the old rule and by the new rule.
 	byOld, byNew   [len(shadowEvents)]bool
 	crashes, moves int8
 }
@@ -63,8 +63,8 @@ type shadowState struct {
 type shadowTask struct {
 	owner, set int8
 	queue      [shadowQueue]int8 // 0 after the last record
-	oldRow     bool              // of its old key
-	newRow     bool              // of its new key
+	oldRow     bool              // the task has a row of its old key
+	newRow     bool              // the task has a row of its new key
 }
 
 func (m *shadowModel) model(name string) explore.Model[shadowState] {
@@ -99,7 +99,7 @@ func (m *shadowModel) next(s shadowState, steps []explore.Step[shadowState]) []e
 	return steps
 }
 
-// lead takes the steps of the leader, and of the limit of its hold.
+// lead has the steps of the leader, and the end of its hold by the time limit.
 func (m *shadowModel) lead(s shadowState, steps []explore.Step[shadowState]) []explore.Step[shadowState] {
 	row := func(row int8, name string) {
 		to := s
@@ -128,8 +128,8 @@ func (m *shadowModel) lead(s shadowState, steps []explore.Step[shadowState]) []e
 	return steps
 }
 
-// process takes the steps of a process: it reads the manifest to its end, goes over to the set,
-// routes an event, or dies and starts again.
+// process has the steps of a process: it reads the manifest to its end, changes over to the set, routes an event, or
+// dies and starts again.
 func (m *shadowModel) process(s shadowState, i int, steps []explore.Step[shadowState]) []explore.Step[shadowState] {
 	p := s.processes[i]
 	if p.read != s.row {
@@ -186,8 +186,8 @@ func (s *shadowState) append(task int, record int8) {
 	panic("a queue is full")
 }
 
-// task takes the steps of a task: it moves to the other process, joins the set of its process
-// under the hold, or judges its next record.
+// task has the steps of a task: it moves to the other process, joins the set of its process during the hold, or
+// judges its next record.
 func (m *shadowModel) task(s shadowState, i int, steps []explore.Step[shadowState]) []explore.Step[shadowState] {
 	t := s.tasks[i]
 	if s.moves > 0 {
@@ -198,7 +198,7 @@ func (m *shadowModel) task(s shadowState, i int, steps []explore.Step[shadowStat
 	}
 	owner := s.processes[t.owner]
 	if owner.set < t.set {
-		return steps // its checkpoint is of a newer set
+		return steps // the task's checkpoint is of a newer set than the process has
 	}
 	if isHold(owner.read) && owner.set > t.set {
 		to := s
@@ -256,7 +256,7 @@ func (m *shadowModel) judge(s *shadowState, i int, record int8) error {
 	return err
 }
 
-// judgeNew judges an event by the new rule, and compares the verdict with what was emitted.
+// judgeNew judges an event by the new rule and compares the verdict with what was already emitted.
 func (s *shadowState) judgeNew(t *shadowTask, e int) error {
 	verdict, _ := dedup.Decide(dedup.Event{}, dedup.Row{}, t.newRow, shadowWindow, 0)
 	before := -1

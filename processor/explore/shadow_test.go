@@ -6,13 +6,13 @@ import (
 	"oncebus/processor/explore"
 )
 
-// TestPromotionExplored: each new key is emitted once from the promotion on, each old key until
-// then, and no event is dropped without an emitted one. The promotion can always be ended.
+// TestPromotionExplored: until the promotion each old key is emitted once, and from the promotion on each new key. No
+// event is dropped as a duplicate unless an event with its key was emitted. The promotion can always be ended.
 func TestPromotionExplored(t *testing.T) {
 	explore.Holds(t, (&shadowModel{}).model("shadow and promotion"), 100_000)
 }
 
-// TestPromotionMistakesFound: each planted mistake is found, by its shortest trace.
+// TestPromotionMistakesFound: the exploration finds each planted mistake, by its shortest trace.
 func TestPromotionMistakesFound(t *testing.T) {
 	for name, planted := range map[string]struct {
 		mistake shadowMistake

@@ -10,27 +10,27 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A takeoverModel explores one key of claim mode: events and duplicates, two executors of one
-// consumer group, the outcomes topic with a partition for each, and two processes that route
-// one partition each and observe it. It drives dedup.DecideClaim, ApplyOutcome and wire.Progress.
+// takeoverModel explores one key of claim mode. There are events and duplicates, two executors of one consumer group,
+// the outcomes topic with a partition for each executor, and two processes, each of which routes and observes one
+// partition of that topic. The model calls dedup.DecideClaim, ApplyOutcome and wire.Progress.
 //
-// What a process observes is a fact about the past, so the model has no observer: a process may
-// write the strongest fact that is true, as often and as late as it wants. So a process that dies changes
-// nothing here: what its task and its router have done is in the log. A record of the
-// repartition topic is written and judged in one step, except for an event: one that is judged
-// later may as well be written later, as the log orders them.
+// What a process observes is a fact about the past, so the model has no separate observer: at any time a process may
+// write the strongest fact that is true then, as often and as late as it wants. Therefore the death of a process
+// changes nothing here, because everything that its task and its router have done is in the log. A record of the
+// repartition topic, except for an event, is written and judged in one step. The model loses no case by this: only
+// the order of the log counts, so a record that is judged later could as well have been written later.
 type takeoverModel struct {
 	rule    dedup.ClaimRule
-	asks    bool // the executors ask before they run
-	fails   bool // an executor may fail
+	asks    bool // the executors ask for the start before they run
+	fails   bool // an executor may report a failure
 	events  int8
 	crashes int8
-	until   int8 // the last broker time
+	until   int8 // the broker time at which the model ends
 	mistake takeoverMistake
 
-	rowOf     map[string]int16 // encoded rows
+	rowOf     map[string]int16 // number of each row, by its encoding
 	rows      []dedup.Row
-	progressO map[string]int16 // encoded progress
+	progressO map[string]int16 // number of each progress, by its encoding
 	progress  []wire.Progress
 	merged    map[progressFact]int16
 	claimed   map[claimInput]claimOutput
@@ -41,45 +41,45 @@ type takeoverMistake int
 
 const (
 	takesOverRight      takeoverMistake = iota
-	leaseByClock                        // the lease ends by the clock, without the progress of outcomes
-	progressBeforeRead                  // progress is written before the outcomes were read
-	progressOfOne                       // the progress of one partition counts for all
-	oldTokenAccepted                    // an outcome counts for the current attempt, whatever its token
-	startedTakenOver                    // a started claim is taken over
-	groupNotAsked                       // the position of the executor's group is not asked
-	executorWithoutTime                 // the executor passed the event a moment ago
+	leaseByClock                        // the lease ends by the clock alone, without progress that proves which outcomes were read
+	progressBeforeRead                  // progress is written before the outcomes up to it were read
+	progressOfOne                       // the progress of one outcomes partition counts for all partitions
+	oldTokenAccepted                    // an outcome counts for the current attempt, whatever token it has
+	startedTakenOver                    // a claim is taken over although its executor has started
+	groupNotAsked                       // the offset of the executor's group is not asked for
+	executorWithoutTime                 // the executor gets no time: the claim ends as soon as the executor has passed the event
 )
 
 const (
 	takeoverRoute = "orders"
 	takeoverTopic = 7
-	queueMax      = 1 // events that the task has not judged
+	queueMax      = 1 // events that the task has not judged yet
 	attemptsMax   = 2
-	unreadMax     = 1 // outcomes of a partition that are not routed
+	unreadMax     = 1 // outcomes of a partition that are not routed yet
 )
 
 type takeoverState struct {
 	now      int8           // broker time
-	sent     int8           // events
-	received [queueMax]int8 // the broker times of those that are not judged
+	sent     int8           // number of events sent
+	received [queueMax]int8 // the broker times of the events that are not judged yet
 	queued   int8
 	row      int16
-	known    int16 // progress that the task knows
+	known    int16 // number of the progress that the task knows
 
 	parts [2]outcomesPartition
 
 	dispatched [attemptsMax]dispatch
 	attempts   int8
-	consumer   int8 // the executor that the group assigns the output to
-	position   int8 // of the consumer
-	committed  int8 // by the group
+	consumer   int8 // the executor to which the group assigns the output
+	position   int8 // the next offset that the consumer reads
+	committed  int8 // the offset that the group has committed
 	executors  [2]executor
 
-	accepted int8 // outcomes completed
-	crashes  int8 // left
+	accepted int8 // number of outcomes that completed a claim
+	crashes  int8 // crashes that may still happen
 }
 
-// outcome is one of a dispatch, by an executor in one of its lives.
+// outcome is the outcome of a dispatch, sent by an executor. life says in which of its lives the executor sent it.
 type outcome struct {
 	kind     dedup.OutcomeKind
 	dispatch int8
@@ -94,12 +94,12 @@ type outcomesPartition struct {
 
 type dispatch struct {
 	attempt, at int8 // at is the number of the event that made the claim
-	since       int8 // broker time
-	passed      int8 // broker time at which the group committed it; -1 if it did not
+	since       int8 // broker time of the dispatch
+	passed      int8 // broker time at which the group committed the offset after the dispatch; -1 if it has not
 }
 
-// executor works on a dispatch, -1 for none. It keeps it when the group assigns the output to
-// the other one. life counts its starts.
+// executor is working on the dispatch holds; -1 for none. It continues with this dispatch even when the group assigns
+// the output to the other executor. life counts its starts.
 type executor struct {
 	holds          int8
 	asked, granted bool
@@ -113,7 +113,7 @@ func newTakeoverModel(asks, fails bool, events, crashes, until int8, mistake tak
 		claimed: map[claimInput]claimOutput{}, applied: map[outcomeInput]outcomeOutput{},
 	}
 	m.internProgress(wire.Progress{})
-	m.rows = append(m.rows, dedup.Row{}) // none
+	m.rows = append(m.rows, dedup.Row{}) // number 0 is no row
 	return m
 }
 
@@ -144,8 +144,8 @@ func (m *takeoverModel) internProgress(p wire.Progress) int16 {
 	return at
 }
 
-// next returns the steps of a state. It forgets times that decide nothing any more, so states
-// that differ only in them are one.
+// next returns the steps of a state. Before that, it forgets times that decide nothing any more, so that states which
+// differ only in such times become one state.
 func (m *takeoverModel) next(s takeoverState, steps []explore.Step[takeoverState]) []explore.Step[takeoverState] {
 	steps = m.steps(s, steps)
 	for i := range steps {
@@ -170,7 +170,7 @@ func (m *takeoverModel) next(s takeoverState, steps []explore.Step[takeoverState
 	return steps
 }
 
-// inProgress reports whether a lease may not have ended. Only then does a process observe.
+// inProgress reports whether there is a lease that may not have ended. A process observes only in that case.
 func (m *takeoverModel) inProgress(s *takeoverState) bool {
 	return m.rows[s.row].Status == dedup.ClaimInProgress
 }
@@ -196,7 +196,7 @@ func (m *takeoverModel) steps(s takeoverState, steps []explore.Step[takeoverStat
 	return m.group(s, steps)
 }
 
-// route has the steps of the routing stage of process p, which has the outcomes partition p.
+// route has the steps of the routing stage of process p, which routes partition p of the outcomes topic.
 func (m *takeoverModel) route(s takeoverState, p int8, steps []explore.Step[takeoverState]) []explore.Step[takeoverState] {
 	part := &s.parts[p]
 	if to := s; part.n > 0 {
@@ -218,7 +218,7 @@ func (m *takeoverModel) route(s takeoverState, p int8, steps []explore.Step[take
 	return append(steps, explore.To(to, "process %d writes that its outcomes are read up to %d", int(p), int(at)))
 }
 
-// group has the steps of the executor's consumer group, and of its observer.
+// group has the steps of the executors' consumer group and of its observer.
 func (m *takeoverModel) group(s takeoverState, steps []explore.Step[takeoverState]) []explore.Step[takeoverState] {
 	if m.inProgress(&s) {
 		at := s.now
@@ -283,11 +283,11 @@ func (m *takeoverModel) execute(s takeoverState, x int8, steps []explore.Step[ta
 	return steps
 }
 
-// progressFact is a progress record that the broker stores now, and what the task knew before.
+// progressFact is a progress record that the broker stores now, together with the progress that the task knew before.
 type progressFact struct {
 	known     int16
 	now, to   int8
-	partition int8 // of the outcomes; -1 for the executor
+	partition int8 // partition of the outcomes topic; -1 for progress of the executor
 }
 
 // merge adds a progress record to what the task knows.
@@ -307,7 +307,7 @@ func (m *takeoverModel) merge(s *takeoverState, f progressFact) int16 {
 	return known
 }
 
-// evidence is what the task knows, as package judge tells it to dedup.
+// evidence returns what the task knows, in the form in which package judge passes it to dedup.
 func (m *takeoverModel) evidence(known int16) dedup.LeaseEvidence {
 	p := &m.progress[known]
 	e := dedup.LeaseEvidence{Written: m.mistake != leaseByClock, OutcomesReadTo: p.OutcomesReadTo(takeoverTopic), ExecutorPassedTo: dedup.NoStreamTime}
@@ -350,7 +350,7 @@ func (m *takeoverModel) judgeEvent(s takeoverState) explore.Step[takeoverState] 
 	return step
 }
 
-// claimInput is all that decides an event.
+// claimInput is everything that the verdict on an event depends on.
 type claimInput struct {
 	row, known            int16
 	number, received, now int8
@@ -361,7 +361,7 @@ type claimOutput struct {
 	dispatch, takesOver bool
 }
 
-// claim decides an event. It knows what it decided before.
+// claim decides an event. It caches its decisions by their input.
 func (m *takeoverModel) claim(in claimInput) claimOutput {
 	if out, known := m.claimed[in]; known {
 		return out
@@ -384,7 +384,7 @@ func (m *takeoverModel) claim(in claimInput) claimOutput {
 	}
 	out := claimOutput{in.row, d.Dispatch, d.LeaseExpired}
 	if d.Dispatch {
-		d.Row.DropRequests(&d.Claim) // they only get replies
+		d.Row.DropRequests(&d.Claim) // these requests get replies and change nothing else
 		out.row = m.internRow(&d.Row)
 	}
 	m.claimed[in] = out
@@ -399,9 +399,9 @@ func withoutStart(r dedup.Row) dedup.Row {
 	return r
 }
 
-// checkTakeover says whether the evidence that ends a claim is true: no outcome that was
-// stored in its lease is unread, and the executor had the time of a lease since it passed
-// the event. No started claim is taken over.
+// checkTakeover returns an error unless the evidence that ends a claim is true: every outcome that was stored during
+// the lease has been read, and the executor has had the time of a lease since it passed the event. A started claim is
+// never taken over.
 func (m *takeoverModel) checkTakeover(s *takeoverState) error {
 	row := &m.rows[s.row]
 	claim, err := dedup.DecodeClaim(row.Result)
@@ -454,11 +454,11 @@ func (m *takeoverModel) judgeOutcome(to takeoverState, x int8, read outcome) exp
 	return step
 }
 
-// outcomeInput is all that decides an outcome.
+// outcomeInput is everything that the decision on an outcome depends on.
 type outcomeInput struct {
 	row                  int16
 	executor             int8
-	now, claimedAt, sent int8 // claimedAt is the number of the claim's event, sent the attempt
+	now, claimedAt, sent int8 // claimedAt is the number of the event that made the claim, sent is the attempt of the outcome
 	outcome              outcome
 }
 
@@ -467,7 +467,7 @@ type outcomeOutput struct {
 	applied, repeated bool
 }
 
-// apply decides an outcome. It knows what it decided before.
+// apply decides an outcome. It caches its decisions by their input.
 func (m *takeoverModel) apply(in outcomeInput) outcomeOutput {
 	if out, known := m.applied[in]; known {
 		return out

@@ -6,10 +6,9 @@ import (
 	"oncebus/processor/explore"
 )
 
-// TestTakeoverExplored: a claim is taken over on evidence that is true, no outcome of an old
-// attempt counts, no two outcomes of a claim count, and a started claim is never taken over.
-// With -short no executor both fails and dies in one exploration, which takes a tenth of
-// the states.
+// TestTakeoverExplored: a claim is taken over only on evidence that is true, no outcome of an old attempt counts, at
+// most one outcome of a claim counts, and a started claim is never taken over. With -short no exploration has
+// executors that both fail and die; this leaves a tenth of the states.
 func TestTakeoverExplored(t *testing.T) {
 	crashes := explore.Bound[int8](1, 0)
 	t.Run("executors that do not ask", func(t *testing.T) {
@@ -26,7 +25,7 @@ func TestTakeoverExplored(t *testing.T) {
 	})
 }
 
-// TestTakeoverMistakesFound: each planted mistake is found, by its shortest trace.
+// TestTakeoverMistakesFound: the exploration finds each planted mistake, by its shortest trace.
 func TestTakeoverMistakesFound(t *testing.T) {
 	for name, planted := range map[string]struct {
 		mistake takeoverMistake

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Holds explores a model in a test, and prints the result. A violation fails the test, as do
-// fewer states than atLeast: a model may stop to explore what it was written for.
+// Holds explores a model in a test and prints the result. The test fails if the exploration finds a violation, or
+// visits fewer than atLeast states: such a model does not explore any more what it was written for.
 func Holds[S comparable](tb testing.TB, m Model[S], atLeast int) {
 	tb.Helper()
 	r, err := Explore(m)
@@ -19,7 +19,7 @@ func Holds[S comparable](tb testing.TB, m Model[S], atLeast int) {
 	}
 }
 
-// Bound returns a bound of a model: the narrow one with the race detector, and with -short.
+// Bound returns the narrow bound of a model under the race detector and with -short, else the wide bound.
 func Bound[N any](wide, narrow N) N {
 	if Narrow || testing.Short() {
 		return narrow
@@ -27,8 +27,8 @@ func Bound[N any](wide, narrow N) N {
 	return wide
 }
 
-// Finds explores a model with a planted mistake in a test, and prints the shortest trace of
-// it, which must have a number of steps. It returns what is wrong at its end.
+// Finds explores a model with a planted mistake in a test and prints the shortest trace of the mistake. That trace
+// must have the given number of steps. Finds returns the violation.
 func Finds[S comparable](tb testing.TB, m Model[S], steps int) (wrong *ViolationError) {
 	tb.Helper()
 	r, err := Explore(m)

@@ -2,9 +2,9 @@ package explore
 
 import "math/rand/v2"
 
-// Walk takes random steps through a model, at most so many, until a goal or the end. It is for
-// bounds that are too wide to explore. The error is a ViolationError, whose trace is no shortest one.
-// reached reports whether the walk ended in a goal.
+// Walk takes at most the given number of random steps through a model, until it reaches a goal or a state without
+// steps. Use it for bounds that are too wide to explore. The error is a ViolationError, whose trace need not be a
+// shortest one. reached reports whether the walk ended in a goal.
 func Walk[S comparable](m Model[S], rng *rand.Rand, most int) (reached bool, err error) {
 	s := m.Start[rng.IntN(len(m.Start))]
 	var trace []string

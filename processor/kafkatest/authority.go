@@ -16,14 +16,15 @@ import (
 	"time"
 )
 
-// Authority issues the certificates of brokers, servers and clients in one test. Its own ends after an hour.
+// Authority issues the certificates of brokers, servers and clients in one test. The authority's own certificate
+// expires after an hour.
 type Authority struct {
 	tb   testing.TB
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes an authority of that name.
+// NewAuthority makes an authority whose certificate has the given name.
 func NewAuthority(tb testing.TB, name string) *Authority {
 	tb.Helper()
 	a := &Authority{tb: tb, key: newKey(tb)}
@@ -44,14 +45,15 @@ func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// Pool trusts this authority and no other.
+// Pool returns a pool that trusts this authority and no other.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return pool
 }
 
-// Issue returns a certificate for name and 127.0.0.1, for servers and clients alike, that ends at notAfter, and its key, both as PEM.
+// Issue returns a new certificate and its private key, both as PEM. The certificate is for name and 127.0.0.1, serves
+// servers and clients alike, and expires at notAfter.
 func (a *Authority) Issue(name string, notAfter time.Time) (cert, key []byte) {
 	a.tb.Helper()
 	private, template := newKey(a.tb), certificate(a.tb, name, notAfter)
@@ -68,7 +70,7 @@ func (a *Authority) Issue(name string, notAfter time.Time) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
-// certificate is what all certificates have in common.
+// certificate returns the template of a certificate with the fields that all certificates of a test have in common.
 func certificate(tb testing.TB, name string, notAfter time.Time) *x509.Certificate {
 	tb.Helper()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 100))
@@ -89,8 +91,8 @@ func newKey(tb testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// ReplaceFile replaces the file at path like tools that distribute secrets: with a new file, renamed over the old one. It returns path.
-// Parallel tests may replace one file.
+// ReplaceFile replaces the file at path as tools that distribute secrets do: it writes a new file and renames it over
+// the old one. It returns path. Parallel tests may replace the same file.
 func ReplaceFile(tb testing.TB, path string, content []byte) string {
 	tb.Helper()
 	fresh, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.new")

@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// Broker is a [Cluster] of one Apache Kafka node, or the cluster of
-// ONCEBUS_TEST_BROKERS. Only one goroutine may use it.
+// Broker is a [Cluster] with one Apache Kafka node, or the cluster that ONCEBUS_TEST_BROKERS names. A Broker is not
+// safe for concurrent use.
 type Broker struct{ *Cluster }
 
 // StartBroker is [StartCluster] for one broker.
@@ -20,8 +20,8 @@ func StartBroker(ctx context.Context, dir string, opts ...Option) (*Broker, erro
 	return &Broker{c}, nil
 }
 
-// LogPath returns the path of the broker's log, which continues across restarts; ""
-// for an external cluster.
+// LogPath returns the path of the broker's log file, to which a restarted broker appends. It returns "" for an
+// external cluster.
 func (b *Broker) LogPath() string {
 	if b.external {
 		return ""
@@ -29,7 +29,7 @@ func (b *Broker) LogPath() string {
 	return b.brokers[0].LogPath()
 }
 
-// LogTail returns the last lines of the broker's log, for a failure's message.
+// LogTail returns the last lines of the broker's log, for the message of a failed test.
 func (b *Broker) LogTail() string {
 	if b.external {
 		return "(no log: the cluster of ONCEBUS_TEST_BROKERS is external)"
@@ -37,8 +37,7 @@ func (b *Broker) LogTail() string {
 	return b.brokers[0].LogTail()
 }
 
-// Stop is [Node.Stop] of the broker. Like the methods below it returns an error for
-// an external cluster.
+// Stop is [Node.Stop] of the broker. Stop and the methods below return an error for an external cluster.
 func (b *Broker) Stop() error { return b.own("stop", (*Node).Stop) }
 
 // Kill is [Node.Kill] of the broker.
@@ -50,8 +49,8 @@ func (b *Broker) Pause() error { return b.own("pause", (*Node).Pause) }
 // Resume is [Node.Resume] of the broker.
 func (b *Broker) Resume() error { return b.own("resume", (*Node).Resume) }
 
-// Restart starts a stopped or killed broker again on its data and ports and returns once clients can use groups and
-// transactions.
+// Restart starts a stopped or killed broker again with its old data and ports. It returns once clients can use groups
+// and transactions.
 func (b *Broker) Restart(ctx context.Context) error {
 	return b.own("restart", func(n *Node) error {
 		if err := n.Restart(ctx); err != nil {
@@ -61,7 +60,7 @@ func (b *Broker) Restart(ctx context.Context) error {
 	})
 }
 
-// own calls do for the node, or returns an error for an external cluster.
+// own calls do with the broker's node. For an external cluster it returns an error that names the verb.
 func (b *Broker) own(verb string, do func(*Node) error) error {
 	if b.external {
 		return fmt.Errorf("%s Kafka: the cluster of ONCEBUS_TEST_BROKERS is external; unset the variable", verb)

@@ -14,11 +14,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Java loads and verifies thousands of classes of Kafka at each start, which takes a third of its CPU time. A short-lived broker maps
-// them from an archive (JEP 350) in place of that. The archive is made once for a Java and the jars of a release, by a broker that ends
-// in good order. Without one, as with a Java that makes none, a broker starts as before.
+// At each start, Java loads and verifies thousands of Kafka's classes, which takes a third of the start's CPU time. A
+// short-lived broker maps the classes from an archive (JEP 350) instead. The harness makes the archive once for each
+// Java and each release's jars: a broker writes it when it ends in good order. Without an archive, for example if
+// this Java cannot make one, a broker loads its classes from the jars.
 
-// archiveName names the archive after everything that Java compares with it.
+// archiveName returns a file name that contains a hash of everything that Java compares with the archive. A changed
+// Java or jar therefore gets a new archive.
 func archiveName(java []byte, jars []string) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s\n", java)
@@ -32,8 +34,8 @@ func archiveName(java []byte, jars []string) (string, error) {
 	return fmt.Sprintf("classes-%x.jsa", sum.Sum(nil)[:8]), nil
 }
 
-// archived makes the archive of classes, unless there is one. An empty file says that it cannot be made. The caller has the lock of the
-// release's directory.
+// archived makes the archive of classes if there is none yet. An empty file records that this Java cannot make an
+// archive. The caller holds the lock of the release's directory.
 func (d dist) archived(ctx context.Context) error {
 	if _, err := os.Stat(d.archive); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -56,7 +58,8 @@ func (d dist) archived(ctx context.Context) error {
 	return os.Rename(made, archive)
 }
 
-// classes returns the options for a short-lived broker with the archive: to make it, to use it, or none.
+// classes returns the Java options of a short-lived broker that concern the archive: the option to write it, the
+// option to use it, or none.
 func (d dist) classes() []string {
 	if d.dump != "" {
 		return []string{"-XX:ArchiveClassesAtExit=" + d.dump}
@@ -67,7 +70,8 @@ func (d dist) classes() []string {
 	return nil
 }
 
-// useOnce starts a broker below dir, commits a transaction, reads it and stops the broker: it has the classes that tests need.
+// useOnce starts a broker below dir, commits a transaction, reads it and stops the broker. This makes Java load the
+// classes that tests need, and write them to the archive.
 func (d dist) useOnce(ctx context.Context, dir string) error {
 	c := &Cluster{dir: filepath.Join(dir, "broker"), opts: newOptions([]Option{WithShortLife()})}
 	if err := c.start(ctx, d, 1); err != nil {
@@ -75,7 +79,8 @@ func (d dist) useOnce(ctx context.Context, dir string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
-	// It writes the archive at its end, which takes a busy machine longer than a stop may take.
+	// The broker writes the archive when it ends. On a busy machine this takes longer than stopMax allows, so the
+	// limit here is startMax.
 	return errors.Join(c.writeAndRead(ctx), c.brokers[0].proc.Stop(startMax), c.Close())
 }
 

@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// steppedClock is Kafka's class for the clock, compiled from steppedclock/SystemTime.java:
-// TestRealSteppedClockIsCompiled has the command. It runs without a JDK.
+// steppedClock is our version of Kafka's class SystemTime, compiled from steppedclock/SystemTime.java. It is stored
+// compiled, so that tests need no JDK; TestRealSteppedClockIsCompiled has the command that compiles it.
 //
 //go:embed steppedclock/SystemTime.class
 var steppedClock []byte
 
-// WithSteppedClock gives the nodes a wall clock that [Cluster.StepClock] sets. Their
-// monotonic clock stays the machine's.
+// WithSteppedClock gives the nodes a wall clock that [Cluster.StepClock] can set. Their monotonic clock stays the
+// machine's clock.
 func WithSteppedClock() Option {
 	return func(o *options) { o.stepped = true }
 }
 
-// StepClock sets the wall clock of every node to the machine's plus d. Running nodes notice
-// it within 20 ms. The cluster was started [WithSteppedClock].
+// StepClock sets the wall clock of every node to the machine's wall clock plus d. Running nodes notice the step
+// within 20 ms. The cluster must have been started [WithSteppedClock].
 func (c *Cluster) StepClock(d time.Duration) error {
 	if !c.opts.stepped {
 		return fmt.Errorf("step the clock of the cluster in %s: it was started without WithSteppedClock", c.dir)
@@ -32,7 +32,8 @@ func (c *Cluster) StepClock(d time.Duration) error {
 	return c.eachNode(func(n *Node) error { return n.stepClock(d) })
 }
 
-// stepClock replaces the file with the step, so that a reader sees one of both.
+// stepClock writes the step into the node's clock file. It replaces the file by a rename, so that the node reads
+// either the old step or the new one, never a part.
 func (n *Node) stepClock(d time.Duration) error {
 	next := n.path("clock.next")
 	if err := os.WriteFile(next, strconv.AppendInt(nil, d.Milliseconds(), 10), 0o600); err != nil {
@@ -44,7 +45,8 @@ func (n *Node) stepClock(d time.Duration) error {
 	return nil
 }
 
-// installClock writes the class of the clock where the class path of a node begins.
+// installClock writes the clock's class into the directory with which a node's class path begins, so that Java loads
+// it instead of Kafka's own class.
 func (n *Node) installClock() error {
 	if !n.stepped {
 		return nil

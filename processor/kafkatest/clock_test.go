@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestRealSteppedClockIsCompiled compiles the class of the stepped clock where there is the JDK
-// that made it, and compares. The command is the one below.
+// TestRealSteppedClockIsCompiled compiles the class of the stepped clock on a machine with the JDK version that made
+// the stored class, and compares both. The command is in the test.
 func TestRealSteppedClockIsCompiled(t *testing.T) {
 	t.Parallel()
 	version, err := exec.CommandContext(t.Context(), "javac", "-version").CombinedOutput()

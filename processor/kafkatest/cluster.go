@@ -16,42 +16,39 @@ import (
 )
 
 const (
-	// portTries is how often a first start chooses other ports, if another process
-	// took one before Kafka bound it.
+	// portTries is how often a first start tries new ports. Another process can take a port between the moment when
+	// the harness finds it free and the moment when Kafka binds it.
 	portTries = 3
-	// replicasMax is the replication factor of internal and other topics in clusters
-	// of that many brokers; then two in-sync replicas must acknowledge a write.
+	// replicasMax limits the replication factor of topics, internal topics included. A cluster with fewer brokers has
+	// one replica for each broker. With three replicas, two must be in sync for a write.
 	replicasMax = 3
-	// controllerID and controllerHeapMiB are those of the controller in a cluster of
-	// several brokers.
+	// controllerID and controllerHeapMiB are the node id and the Java heap of the separate controller process.
 	controllerID      = 100
 	controllerHeapMiB = 256
 )
 
-// Cluster is one or more Apache Kafka brokers, or the cluster of
-// ONCEBUS_TEST_BROKERS. A single broker is its own controller, except with
-// [WithController]. Several brokers have a separate controller process, so that a
-// test which stops brokers loses replicas, but never the quorum. Only one goroutine
-// may use a Cluster.
+// Cluster is a running Apache Kafka cluster: brokers that the harness started, or the cluster that
+// ONCEBUS_TEST_BROKERS names. A single broker is its own controller, except with [WithController]. Several brokers
+// have a separate controller process, so that a test which stops brokers loses replicas but never the quorum. A
+// Cluster is not safe for concurrent use.
 type Cluster struct {
 	seeds    []string
 	client   *kgo.Client
 	admin    *kadm.Client
 	external bool
 
-	// The other fields are for clusters that the harness started.
+	// The fields below are set only for a cluster that the harness started.
 	dir        string
 	opts       options
 	brokers    []*Node
-	controller *Node // nil if the only broker is the controller
+	controller *Node // nil if the only broker is also the controller
 }
 
-// StartCluster starts n Apache Kafka brokers with data and logs below dir, which it
-// creates. It returns once clients can use groups and transactions. With three
-// brokers or more, topics have by default three replicas, two of which must be in
-// sync for a write. The caller calls [Cluster.Close]; dir stays. On a machine without
-// Java or the jars the error is [ErrUnavailable]. Any other error has the end of the
-// failed node's log.
+// StartCluster starts n Apache Kafka brokers. It creates dir and puts their data and logs below it. It returns once
+// clients can use groups and transactions. With three brokers or more, topics have three replicas by default, two of
+// which must be in sync for a write. The caller calls [Cluster.Close], which leaves dir in place. On a machine
+// without Java or the jars the error wraps [ErrUnavailable]. Any other error contains the end of the failed node's
+// log.
 func StartCluster(ctx context.Context, dir string, n int, opts ...Option) (*Cluster, error) {
 	c := &Cluster{dir: dir, opts: newOptions(opts)}
 	if n < 1 {
@@ -70,7 +67,7 @@ func StartCluster(ctx context.Context, dir string, n int, opts ...Option) (*Clus
 	return c, nil
 }
 
-// start starts n brokers of the release, on other ports if another process took one.
+// start starts n brokers. If another process took one of the ports, it tries again with other ports.
 func (c *Cluster) start(ctx context.Context, dist dist, n int) error {
 	for try := 1; ; try++ {
 		err := c.firstStart(ctx, dist, n)
@@ -86,7 +83,7 @@ func (c *Cluster) start(ctx context.Context, dist dist, n int) error {
 	}
 }
 
-// firstStart chooses ports, formats the storage and starts the nodes.
+// firstStart chooses ports, formats the storage, starts the nodes and waits until clients can use them.
 func (c *Cluster) firstStart(ctx context.Context, dist dist, n int) error {
 	settings, err := c.plan(ctx, dist, n)
 	if err != nil {
@@ -108,7 +105,7 @@ func (c *Cluster) firstStart(ctx context.Context, dist dist, n int) error {
 	return waitReady(ctx, c.nodes(), c.probe)
 }
 
-// plan returns the nodes with their ports and settings.
+// plan chooses the ports, makes the nodes of the cluster, and returns the server.properties of each node.
 func (c *Cluster) plan(ctx context.Context, dist dist, n int) (map[*Node][]byte, error) {
 	ways := 1 + len(c.opts.listeners) // of each broker
 	ports, err := freePorts(ctx, n*ways+1)
@@ -174,7 +171,7 @@ func (c *Cluster) eachNode(do func(*Node) error) error {
 
 // connect opens the client behind Admin.
 func (c *Cluster) connect() (err error) {
-	// A stopped node returns later: refresh the metadata often.
+	// A stopped node comes back later, and this client has to notice soon: it may refresh its metadata every 50 ms.
 	c.client, err = kgo.NewClient(kgo.SeedBrokers(c.seeds...), kgo.MetadataMinAge(50*time.Millisecond))
 	if err != nil {
 		return fmt.Errorf("make the admin client for %v: %w", c.seeds, err)
@@ -183,9 +180,8 @@ func (c *Cluster) connect() (err error) {
 	return nil
 }
 
-// probe requests what clients need: all brokers in the metadata, a group and a
-// transaction coordinator. It also makes Kafka create its internal topics before the
-// first test.
+// probe returns nil once the cluster has what clients need: all brokers in the metadata, a group coordinator and a
+// transaction coordinator. Its requests also make Kafka create its internal topics before the first test needs them.
 func (c *Cluster) probe(ctx context.Context) error {
 	for _, seed := range c.seeds {
 		if err := dial(ctx, seed); err != nil {
@@ -210,8 +206,8 @@ func (c *Cluster) probe(ctx context.Context) error {
 	return nil
 }
 
-// WaitReady returns once every broker is in the metadata, and groups and transactions
-// have coordinators. All nodes must run.
+// WaitReady returns once every broker is in the metadata, and groups and transactions have coordinators. All nodes
+// must be running.
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	return waitReady(ctx, c.nodes(), c.probe)
 }
@@ -219,9 +215,9 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 // Seeds returns the addresses of the brokers, in the order of their ids.
 func (c *Cluster) Seeds() []string { return slices.Clone(c.seeds) }
 
-// ListenAddrs returns the addresses of a listener (see [WithListener]), in the order
-// of the brokers' ids. A proxy forwards to them; clients use them as seeds if no
-// other addresses are advertised. It returns nil for an unknown name.
+// ListenAddrs returns the addresses of the listener with this name (see [WithListener]), in the order of the broker
+// ids. A proxy forwards to these addresses. If the listener advertises no other addresses, clients use them as seeds.
+// ListenAddrs returns nil for an unknown name.
 func (c *Cluster) ListenAddrs(name string) []string {
 	var addrs []string
 	for _, node := range c.brokers {
@@ -235,26 +231,25 @@ func (c *Cluster) ListenAddrs(name string) []string {
 // Admin returns the cluster's admin client. It stays open until [Cluster.Close].
 func (c *Cluster) Admin() *kadm.Client { return c.admin }
 
-// SetTransactionVersion sets the cluster's feature transaction.version.
+// SetTransactionVersion sets the cluster's feature transaction.version; see the function [SetTransactionVersion].
 func (c *Cluster) SetTransactionVersion(ctx context.Context, version int16) error {
 	return SetTransactionVersion(ctx, c.client, version)
 }
 
-// FinalizeFeatures sets every feature of the cluster to the newest level that its nodes
-// support, as an operator does after a rolling upgrade. It returns the levels.
+// FinalizeFeatures sets every feature of the cluster to the newest level that its nodes support, as an operator does
+// after a rolling upgrade. It returns the levels by the name of the feature.
 func (c *Cluster) FinalizeFeatures(ctx context.Context) (map[string]int16, error) {
 	return finalizeFeatures(ctx, c.client)
 }
 
-// External reports whether the cluster is that of ONCEBUS_TEST_BROKERS, whose nodes
-// the test cannot stop.
+// External reports whether the cluster is the one that ONCEBUS_TEST_BROKERS names. A test cannot stop the nodes of an
+// external cluster.
 func (c *Cluster) External() bool { return c.external }
 
-// Brokers returns the brokers in the order of their ids, which count from 1.
+// Brokers returns the brokers in the order of their ids, which start at 1.
 func (c *Cluster) Brokers() []*Node { return slices.Clone(c.brokers) }
 
-// Controller returns the separate controller process; nil in a cluster of one broker,
-// which is both.
+// Controller returns the separate controller process. It returns nil if the only broker is also the controller.
 func (c *Cluster) Controller() *Node { return c.controller }
 
 // Close kills the running nodes and closes the admin client. It may be called again.

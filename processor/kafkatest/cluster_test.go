@@ -19,11 +19,11 @@ import (
 	"oncebus/processor/kafkatest/proxy"
 )
 
-// clusterTopic has one partition for each broker, as the controller spreads leaders.
+// clusterTopic has one partition for each broker, because the controller spreads the leaders over the brokers.
 const clusterTopic = "cluster"
 
-// TestRealCluster stops and pauses the nodes of one cluster of three brokers; some
-// clients connect through a proxy.
+// TestRealCluster stops and pauses the nodes of one cluster of three brokers. Some of its clients connect through a
+// proxy.
 func TestRealCluster(t *testing.T) {
 	t.Parallel()
 	px, err := proxy.Listen(t.Context(), 3)
@@ -59,8 +59,7 @@ func TestRealCluster(t *testing.T) {
 	}
 }
 
-// writer returns a client that writes to the partitions of clusterTopic that records
-// name.
+// writer returns a client that writes each record to the partition of clusterTopic that the record names.
 func writer(t *testing.T, seeds []string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
@@ -74,8 +73,8 @@ func writer(t *testing.T, seeds []string, opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-// impatient makes a write fail at once. An idempotent producer would retry: it may
-// not skip a sequence number that the broker may have received.
+// impatient makes a write fail at once. An idempotent producer would retry, because it must not skip a sequence
+// number that the broker may have received.
 var impatient = []kgo.Opt{kgo.DisableIdempotentWrite(), kgo.RecordRetries(0)}
 
 // write produces one record to every partition and waits for all in-sync replicas.
@@ -90,8 +89,8 @@ func write(t *testing.T, cl *kgo.Client) error {
 	return cl.ProduceSync(ctx, records...).FirstErr()
 }
 
-// eventually calls ask until it returns nil or the deadline is over: a cluster does
-// not announce its state.
+// eventually calls ask until it returns nil or the deadline has passed: a cluster does not announce that its state
+// has changed.
 func eventually(t *testing.T, ask func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -101,8 +100,8 @@ func eventually(t *testing.T, ask func(context.Context) error) {
 	}
 }
 
-// inSync waits until every partition of the topic has that many replicas in sync, and
-// another leader than notLeader.
+// inSync waits until every partition of the topic has this number of replicas in sync, and a leader other than
+// notLeader.
 func inSync(t *testing.T, c *kafkatest.Cluster, topic string, replicas int, notLeader int32) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
@@ -119,8 +118,7 @@ func inSync(t *testing.T, c *kafkatest.Cluster, topic string, replicas int, notL
 	})
 }
 
-// replicated checks that topics have three replicas on three brokers, and two must be
-// in sync.
+// replicated checks that topics have three replicas on three brokers, and that two must be in sync for a write.
 func replicated(t *testing.T, c *kafkatest.Cluster) {
 	if len(c.Seeds()) != 3 || len(c.Brokers()) != 3 {
 		t.Errorf("seeds %v", c.Seeds())
@@ -161,14 +159,14 @@ func replicated(t *testing.T, c *kafkatest.Cluster) {
 	})
 }
 
-// throughProxy checks that a client whose seed is the proxy uses only the proxy:
-// without the connection to one broker, it cannot write to that broker's partitions.
+// throughProxy checks that a client whose seed is the proxy uses only the proxy: when the proxy cuts the connection
+// to one broker, the client cannot write to the partitions that this broker leads.
 func throughProxy(t *testing.T, c *kafkatest.Cluster, px *proxy.Proxy) {
 	t.Helper()
 	cl := writer(t, px.Addrs()[:1], append(impatient, kgo.ClientID("proxied"))...)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	// A broker may not know the topic's id yet, and this client gives up at once.
+	// A broker may not know the id of the new topic yet, and this client does not retry.
 	if err := kafkatest.Await(ctx, "the first write", func(context.Context) error { return write(t, cl) }); err != nil {
 		t.Fatal(err)
 	}
@@ -188,8 +186,8 @@ func throughProxy(t *testing.T, c *kafkatest.Cluster, px *proxy.Proxy) {
 	}
 }
 
-// oneKilled: two of three brokers continue without the third, which then becomes
-// in-sync again.
+// oneKilled: two of three brokers continue without the third. When the third is started again, it becomes in sync
+// again.
 func oneKilled(t *testing.T, c *kafkatest.Cluster) {
 	victim := c.Brokers()[0]
 	if err := victim.Kill(); err != nil || victim.Running() {
@@ -215,7 +213,7 @@ func oneKilled(t *testing.T, c *kafkatest.Cluster) {
 	}
 }
 
-// onePaused: a paused broker loses its partitions; resumed it is in sync again.
+// onePaused: a paused broker loses the leadership of its partitions. When it is resumed, it becomes in sync again.
 func onePaused(t *testing.T, c *kafkatest.Cluster) {
 	victim := c.Brokers()[1]
 	if err := victim.Pause(); err != nil || !victim.Running() {
@@ -234,7 +232,7 @@ func onePaused(t *testing.T, c *kafkatest.Cluster) {
 	}
 }
 
-// tooFewInSync: with one of three replicas, writes with acks=all fail; with two they
+// tooFewInSync: while one of three replicas is in sync, writes with acks=all fail; when two are in sync, they
 // succeed.
 func tooFewInSync(t *testing.T, c *kafkatest.Cluster) {
 	brokers := c.Brokers()
@@ -245,7 +243,8 @@ func tooFewInSync(t *testing.T, c *kafkatest.Cluster) {
 	}
 	inSync(t, c, clusterTopic, 1, 0)
 	hasty := writer(t, c.Seeds(), impatient...)
-	// The last broker may be named leader before it knows: it refuses in other words then.
+	// The last broker may become leader before it knows that the others are out of sync; it then refuses with another
+	// error.
 	eventually(t, func(context.Context) error {
 		err := write(t, hasty)
 		if err == nil {
@@ -275,8 +274,8 @@ func tooFewInSync(t *testing.T, c *kafkatest.Cluster) {
 	inSync(t, c, clusterTopic, 3, 0)
 }
 
-// controllerKilled: without the controller the brokers continue; restarted it has its
-// old state.
+// controllerKilled: the brokers continue without the controller. When the controller is started again, it has its old
+// state.
 func controllerKilled(t *testing.T, c *kafkatest.Cluster) {
 	if err := c.Controller().Kill(); err != nil {
 		t.Fatal(err)
@@ -295,7 +294,7 @@ func controllerKilled(t *testing.T, c *kafkatest.Cluster) {
 	}
 }
 
-// Invalid listeners are refused before anything starts.
+// TestListenerOptions: StartCluster refuses invalid listeners before it starts anything.
 func TestListenerOptions(t *testing.T) {
 	for name, l := range map[string]kafkatest.Listener{
 		"no name": {}, "the harness's listener": {Name: "PLAINTEXT"}, "addresses for too few brokers": {Name: "PROXIED", Advertise: []string{"a:1", "b:2"}},
@@ -309,8 +308,8 @@ func TestListenerOptions(t *testing.T) {
 	}
 }
 
-// A listener has its own protocol, properties and authorizer: the right password
-// opens it, a wrong one does not, and the harness's listener stays open.
+// TestRealSecuredListener: a listener has its own protocol, properties and authorizer. The right password opens it, a
+// wrong password does not, and the harness's own listener stays open to the harness.
 func TestRealSecuredListener(t *testing.T) {
 	t.Parallel()
 	b := kafkatest.Start(t,

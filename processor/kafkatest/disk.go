@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// A Disk is a small file system of a test, in memory.
+// Disk is a small file system in memory that a test can fill.
 type Disk struct {
 	tb          testing.TB
 	dir, filler string
 }
 
-// MountDisk mounts a disk of a size, such as 48m, at dir, which it creates, and unmounts it
-// at the end of the test. Without the right to mount (root, or unshare -rm) it skips the
-// test, or fails it if CI=true.
+// MountDisk creates dir, mounts a Disk there and unmounts it when the test ends. size has the form of mount(8), such
+// as 48m. Without the right to mount (root, or unshare -rm) MountDisk skips the test; with CI=true it fails the test
+// instead.
 func MountDisk(tb testing.TB, dir, size string) *Disk {
 	tb.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -34,7 +34,7 @@ func MountDisk(tb testing.TB, dir, size string) *Disk {
 	return &Disk{tb, dir, filepath.Join(dir, "filler")}
 }
 
-// Fill fills the disk until that many percent of it are free.
+// Fill fills the disk until only freePercent percent of it are free.
 func (d *Disk) Fill(freePercent int64) {
 	d.tb.Helper()
 	var space syscall.Statfs_t
@@ -45,14 +45,14 @@ func (d *Disk) Fill(freePercent int64) {
 	if err != nil {
 		d.tb.Fatal(err)
 	}
-	defer func() { _ = f.Close() }() // Fallocate has allocated the space
+	defer func() { _ = f.Close() }() // Fallocate has allocated the space, so nothing is lost if Close fails
 	used := int64(space.Bavail) - int64(space.Blocks)*freePercent/100
 	if err := syscall.Fallocate(int(f.Fd()), 0, 0, used*space.Bsize); err != nil {
 		d.tb.Fatal(err)
 	}
 }
 
-// Clear frees what Fill filled.
+// Clear frees the space that Fill took.
 func (d *Disk) Clear() {
 	d.tb.Helper()
 	if err := os.Remove(d.filler); err != nil {

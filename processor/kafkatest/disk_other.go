@@ -4,18 +4,18 @@ package kafkatest
 
 import "testing"
 
-// A Disk is a small file system of a test.
+// Disk is a small file system that a test can fill. This system has none.
 type Disk struct{}
 
-// MountDisk skips the test: only Linux mounts a file system in memory by a system call.
+// MountDisk skips the test: the harness can mount a file system in memory on Linux only.
 func MountDisk(tb testing.TB, _, _ string) *Disk {
 	tb.Helper()
 	tb.Skip("skipped: a disk for a test can be mounted on Linux only")
 	return nil
 }
 
-// Fill fills the disk.
+// Fill does nothing: no test has a Disk on this system.
 func (*Disk) Fill(int64) {}
 
-// Clear frees what Fill filled.
+// Clear does nothing.
 func (*Disk) Clear() {}

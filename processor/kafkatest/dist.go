@@ -30,18 +30,17 @@ const versionVariable = "ONCEBUS_TEST_KAFKA"
 // The oldest release that oncebus supports, as major and minor version.
 const oldestMajor, oldestMinor = 3, 6
 
-// OlderKafkaVersions are the last patches of the older releases on which CI runs a
-// smoke test.
+// OlderKafkaVersions are the last patch releases of older Kafka versions. CI runs a smoke test on each.
 var OlderKafkaVersions = []string{"3.6.2", "3.9.2", "4.3.1"}
 
-// Version returns the release of brokers that are started without [WithVersion]:
-// ONCEBUS_TEST_KAFKA if it is set, else [KafkaVersion].
+// Version returns the release that brokers without [WithVersion] run: the value of ONCEBUS_TEST_KAFKA if it is set,
+// else [KafkaVersion].
 func Version() string { return cmp.Or(os.Getenv(versionVariable), KafkaVersion) }
 
 var versionPattern = regexp.MustCompile(`^(\d{1,3})\.(\d{1,3})\.\d{1,3}$`)
 
-// validateVersion returns an error for anything but a release that oncebus supports. A
-// version becomes part of a path.
+// validateVersion returns an error unless version is a release that oncebus supports. The check also keeps other text
+// out of paths, because the version becomes part of a path.
 func validateVersion(version string) error {
 	m := versionPattern.FindStringSubmatch(version)
 	if m == nil {
@@ -55,15 +54,14 @@ func validateVersion(version string) error {
 	return nil
 }
 
-// javaMin is the oldest Java feature release on which this version of Kafka's broker
-// runs.
+// javaMin is the oldest Java feature release on which the brokers of [KafkaVersion] run.
 const javaMin = 17
 
 // dependencyPlugin is the Maven goal that collects the jars, with a pinned version.
 const dependencyPlugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
-// ErrUnavailable says that this machine cannot run Kafka. The message names the
-// missing tool or the failed download.
+// ErrUnavailable says that this machine cannot run Kafka. The message of the wrapping error names the missing tool or
+// the failed download.
 var ErrUnavailable = errors.New("no Apache Kafka on this machine")
 
 // pom names Kafka's broker, and the log4j binding that Kafka's distribution adds.
@@ -71,19 +69,19 @@ var ErrUnavailable = errors.New("no Apache Kafka on this machine")
 //go:embed pom.xml
 var pom []byte
 
-// dist is an installed Kafka: the Java launcher, the class path, and what makes its starts
-// cheap (storage.go and classes.go).
+// dist is an installed release of Kafka: the Java launcher, the class path, and the prepared files that make starts
+// cheap (see storage.go and classes.go).
 type dist struct {
 	java      string
 	classPath string
-	storage   string // the directory with formatted storage
-	archive   string // the file with the archive of classes
-	dump      string // the file into which a broker that ends writes such an archive; "": none
+	storage   string // the directory with storage that is already formatted
+	archive   string // the file with the archive of Kafka's classes
+	dump      string // if set, a broker writes an archive of its classes to this file when it ends
 }
 
-// install finds Java and the jars of a release. The first call on a machine fetches the jars, formats
-// storage and makes the archive of classes. Concurrent calls, also from other processes, wait for it:
-// go test runs packages concurrently.
+// install finds Java and the jars of a release. The first call on a machine fetches the jars, formats storage and
+// makes the archive of classes. go test runs several packages at once, so install takes a file lock: calls in other
+// processes wait for the first one.
 func install(ctx context.Context, version string) (dist, error) {
 	java, err := findJava()
 	if err != nil {
@@ -106,7 +104,8 @@ func install(ctx context.Context, version string) (dist, error) {
 	return d, err
 }
 
-// installed has what this process has found, by the launcher of Java and the directory: to ask Java for its version starts one.
+// installed caches the results of install in this process, by the path of the Java launcher and the release's
+// directory. Without the cache each call would start a JVM to ask it for its version.
 var installed = struct {
 	sync.Mutex
 	dists map[[2]string]dist
@@ -134,7 +133,7 @@ func installInto(ctx context.Context, java, version, dir string) (dist, error) {
 	case err != nil:
 		return dist{}, fmt.Errorf("list Kafka's jars: %w", err)
 	}
-	jars, err := filepath.Glob(filepath.Join(lib, "*.jar")) // sorted: the archive of classes is for one class path
+	jars, err := filepath.Glob(filepath.Join(lib, "*.jar")) // sorted, because an archive of classes is valid for one class path only
 	if err != nil {
 		return dist{}, fmt.Errorf("list Kafka's jars: %w", err)
 	}
@@ -152,8 +151,8 @@ func installInto(ctx context.Context, java, version, dir string) (dist, error) {
 	return d, d.archived(ctx)
 }
 
-// fetch lets Maven copy the jars into a directory next to lib, and renames it last,
-// so that lib is always complete.
+// fetch lets Maven copy the jars into a directory next to lib and renames that directory to lib at the end. A
+// directory lib is therefore always complete.
 func fetch(ctx context.Context, version, dir, lib string) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
@@ -180,11 +179,12 @@ func fetch(ctx context.Context, version, dir, lib string) error {
 
 var (
 	specVersion = regexp.MustCompile(`java\.specification\.version = (\d+)`)
-	// ofJava matches what tells one Java from another.
+	// ofJava matches the lines that distinguish one Java installation from another in the output of java
+	// -XshowSettings.
 	ofJava = regexp.MustCompile(`(?m)^ *(java\.home|java\.(vm|runtime)\.version|java\.vm\.name|os\.arch) = .*$`)
 )
 
-// findJava returns the launcher of JAVA_HOME if that is set, else of PATH.
+// findJava returns the java launcher below JAVA_HOME if that is set, else the launcher in PATH.
 func findJava() (string, error) {
 	java := "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" {
@@ -197,7 +197,8 @@ func findJava() (string, error) {
 	return java, nil
 }
 
-// whichJava returns what tells this Java from another one. It has to be javaMin or newer.
+// whichJava returns the properties that distinguish this Java from another. It returns an error if Java is older than
+// javaMin.
 func whichJava(ctx context.Context, java string) ([]byte, error) {
 	out, err := exec.CommandContext(ctx, java, "-XshowSettings:properties", "-version").CombinedOutput()
 	if err != nil {
@@ -213,8 +214,7 @@ func whichJava(ctx context.Context, java string) ([]byte, error) {
 	return bytes.Join(ofJava.FindAll(out, -1), nil), nil
 }
 
-// lock takes the exclusive lock of a file. The kernel releases the lock of a killed
-// process.
+// lock takes the exclusive lock of a file and waits for it. If the process is killed, the kernel releases the lock.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -12,20 +12,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The kinds of change of a feature. Of these two the broker refuses the wrong one.
+// The kinds of change in an UpdateFeatures request. The broker refuses an upgrade to a lower level, and a downgrade
+// to a higher one.
 const upgrade, safeDowngrade = 1, 2
 
 const (
-	// metadataFeature decides which records the controllers write. It bounds the levels
-	// of other features, so it is set first.
+	// metadataFeature decides which records the controllers write. Its level limits the levels of other features, so
+	// it is set first.
 	metadataFeature = "metadata.version"
-	// quorumFeature is the membership of the controllers' quorum, which upgrades of the
-	// cluster's release leave as it is.
+	// quorumFeature is the membership protocol of the controllers' quorum. An upgrade of the cluster's release leaves
+	// it unchanged.
 	quorumFeature = "kraft.version"
 )
 
-// SetTransactionVersion sets the cluster's feature transaction.version, which Kafka has
-// since release 4.0. Version 1 has the transactions of older releases.
+// SetTransactionVersion sets the cluster's feature transaction.version, which exists since Kafka 4.0. Version 1 makes
+// transactions behave as in older releases.
 func SetTransactionVersion(ctx context.Context, client *kgo.Client, version int16) error {
 	var errs []error
 	for _, kind := range []int8{upgrade, safeDowngrade} {
@@ -71,7 +72,7 @@ func finalizeFeatures(ctx context.Context, client *kgo.Client) (map[string]int16
 	return levels, nil
 }
 
-// rank sorts metadataFeature first.
+// rank is the sort key of a feature: metadataFeature comes first.
 func rank(feature string) int {
 	if feature == metadataFeature {
 		return 0

@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// TestUnavailable: without Java, with a Java that is too old, or without Maven and
-// jars, the error is ErrUnavailable and names the missing tool.
+// TestUnavailable: without Java, with a Java that is too old, or without both Maven and the jars, the error is
+// ErrUnavailable and names the tool that is missing.
 func TestUnavailable(t *testing.T) {
 	fakeJava := func(version string) string {
 		home := t.TempDir()
@@ -47,8 +47,8 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// TestRealOlderKafkaIsInstalled fetches the jars of the older releases, so that the tests that
-// run them spend no time on downloads.
+// TestRealOlderKafkaIsInstalled fetches the jars of the older releases, so that the tests that run these releases
+// spend no time on downloads.
 func TestRealOlderKafkaIsInstalled(t *testing.T) {
 	for _, version := range OlderKafkaVersions {
 		if _, err := install(t.Context(), version); err != nil {
@@ -57,14 +57,13 @@ func TestRealOlderKafkaIsInstalled(t *testing.T) {
 	}
 }
 
-// childEnv makes the child of TestBrokerDiesWithTheTest, a second process of the test
-// binary, the test that is killed.
+// childEnv tells a second process of the test binary that it is the child of TestBrokerDiesWithTheTest: the test
+// process that is killed.
 const childEnv = "KAFKATEST_CHILD"
 
-// TestBrokerDiesWithTheTest: the kernel kills the broker of a test process that is
-// killed. cat replaces the broker: it would read its input for ever. Its standard
-// error is a pipe to this test, which the kernel closes with the last process that
-// has it.
+// TestBrokerDiesWithTheTest: if a test process is killed, the kernel kills its broker. Here cat replaces the broker,
+// because cat would wait for input for ever. The standard error of cat is a pipe to this test; the kernel closes the
+// pipe when the last process that has it ends.
 func TestBrokerDiesWithTheTest(t *testing.T) {
 	if os.Getenv(childEnv) != "" {
 		startAndWait(t)
@@ -107,7 +106,7 @@ func TestBrokerDiesWithTheTest(t *testing.T) {
 	}
 }
 
-// hold starts cat in place of the broker, and waits until it is killed.
+// startAndWait starts cat in place of the broker, and then waits until this process is killed.
 func startAndWait(t *testing.T) {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "cat")
@@ -122,8 +121,7 @@ func startAndWait(t *testing.T) {
 	<-p.Exited()
 }
 
-// TestFreePorts: ports are distinct, and below the local ports of outgoing
-// connections.
+// TestFreePorts: the ports differ from each other and are below the range of local ports for outgoing connections.
 func TestFreePorts(t *testing.T) {
 	ports, err := freePorts(t.Context(), 20)
 	if err != nil {

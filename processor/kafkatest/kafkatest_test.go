@@ -78,8 +78,8 @@ func readCommitted(t *testing.T, b *kafkatest.Broker, topic string, n int) []str
 	return values
 }
 
-// TestRealTransaction: a read_committed consumer gets the records of a committed
-// transaction and skips those of the aborted one before it.
+// TestRealTransaction: a read_committed consumer gets the records of a committed transaction and skips the records of
+// the aborted transaction before it.
 func TestRealTransaction(t *testing.T) {
 	b := kafkatest.Shared(t)
 	topic := createTopic(t, b, nil)
@@ -90,8 +90,8 @@ func TestRealTransaction(t *testing.T) {
 	}
 }
 
-// TestRealTransactionVersion: a new cluster has transaction.version 2 (KIP-890) from Kafka
-// 4.0 on, and can have version 1. Kafka 3 has no such feature.
+// TestRealTransactionVersion: from Kafka 4.0 on, a new cluster has transaction.version 2 (KIP-890), and
+// SetTransactionVersion can set version 1. Kafka 3 does not have this feature.
 func TestRealTransactionVersion(t *testing.T) {
 	b := kafkatest.Shared(t)
 	if b.External() {
@@ -110,8 +110,8 @@ func TestRealTransactionVersion(t *testing.T) {
 	}
 }
 
-// wantTransactionVersion waits until every broker has the version: brokers apply a
-// change some time after the controller has accepted it.
+// wantTransactionVersion waits until every broker has the version, because brokers apply a change some time after the
+// controller has accepted it.
 func wantTransactionVersion(t *testing.T, b *kafkatest.Broker, want int16) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -142,8 +142,8 @@ func wantTransactionVersion(t *testing.T, b *kafkatest.Broker, want int16) {
 	}
 }
 
-// TestUnsupportedVersionIsRefused: a version that is malformed, or older than the oldest
-// supported one, fails the start and does not skip the test.
+// TestUnsupportedVersionIsRefused: a version that is malformed, or older than the oldest supported version, makes the
+// start fail; it does not make the test skip.
 func TestUnsupportedVersionIsRefused(t *testing.T) {
 	for version, want := range map[string]string{
 		"3.9": "is not major.minor.patch", "latest": "is not major.minor.patch", "../../4.3.1": "is not major.minor.patch",
@@ -157,12 +157,11 @@ func TestUnsupportedVersionIsRefused(t *testing.T) {
 	}
 }
 
-// TestRealKillStopRestart: acknowledged records survive a kill and a stop. The broker
-// returns at the same address with its settings, and its log continues in the same
-// file.
+// TestRealKillStopRestart: acknowledged records survive a kill and a stop. The restarted broker has its old address
+// and settings, and appends to the same log file.
 func TestRealKillStopRestart(t *testing.T) {
 	t.Parallel()
-	// A killed broker is registered again once its session is over.
+	// A killed broker can register again only when its old session has expired, so the session is short.
 	b := kafkatest.Start(t, kafkatest.WithProperty("log.message.timestamp.after.max.ms", "123456789"), kafkatest.WithHeapMiB(256),
 		kafkatest.WithProperty("broker.session.timeout.ms", "3000"), kafkatest.WithProperty("broker.heartbeat.interval.ms", "500"))
 	topic := createTopic(t, b, nil)
@@ -201,8 +200,8 @@ func TestRealKillStopRestart(t *testing.T) {
 	}
 }
 
-// TestRealBadPropertyFailsTheStart: a broker that rejects its settings fails the start at
-// once, with its own message.
+// TestRealBadPropertyFailsTheStart: if a broker rejects its settings, the start fails at once and the error contains
+// the broker's own message.
 func TestRealBadPropertyFailsTheStart(t *testing.T) {
 	t.Parallel()
 	kafkatest.Shared(t) // skips without Kafka

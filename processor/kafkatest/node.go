@@ -20,40 +20,40 @@ import (
 )
 
 const (
-	// startMax limits one start: about 5 s on an idle machine, several times that on
-	// a busy one.
+	// startMax limits one start of Kafka. A start takes about 5 s on an idle machine and several times as long on a
+	// busy machine.
 	startMax = 5 * time.Minute
-	// stopMax limits a stop by SIGTERM, after which the node is killed.
+	// stopMax is how long a node may take to end after SIGTERM. Then the harness kills the node.
 	stopMax = 30 * time.Second
-	// probeEvery is the interval of readiness probes, probeMax the limit of one.
+	// probeEvery is the interval of readiness probes; probeMax is the time limit of one probe.
 	probeEvery = 100 * time.Millisecond
 	probeMax   = 5 * time.Second
-	// logTailLines is how many lines of a node's log an error has.
+	// logTailLines is how many lines from the end of a node's log the harness puts into an error.
 	logTailLines = 20
 )
 
-// errPortTaken says that another process has one of Kafka's ports.
+// errPortTaken says that another process already listens on a port that the harness chose for Kafka.
 var errPortTaken = errors.New("port in use")
 
 //go:embed log4j2.properties
 var log4j []byte
 
-// Node is one process of a cluster: a broker, a controller, or both. Only one
-// goroutine may use it; different nodes may be used concurrently.
+// Node is one process of a cluster: a broker, a controller, or both. A Node is not safe for concurrent use; two
+// goroutines may use two different nodes.
 type Node struct {
 	id      int32
 	dir     string
 	dist    dist
 	heapMiB int
-	// shortLived is WithShortLife, stepped is WithSteppedClock.
+	// shortLived is set by WithShortLife, stepped by WithSteppedClock.
 	shortLived, stepped bool
-	// addr is the listener that readiness probes use; the controller's if the node is
-	// no broker.
+	// addr is the listener that readiness probes connect to: the client listener of a broker, the controller listener
+	// of a node that is only a controller.
 	addr       string
-	controller bool // but not a broker
+	controller bool // a controller only, no broker
 	listen     map[string]string
 	proc       *Process
-	mark       int64 // length of the log at the last launch
+	mark       int64 // length of the log at the last launch: bindFailed reads from here
 }
 
 // ID returns the node's id in Kafka, from 1.
@@ -71,10 +71,10 @@ func (n *Node) LogTail() string {
 	return tail(log, logTailLines)
 }
 
-// Running reports whether the node's process exists; a paused process does.
+// Running reports whether the node's process exists. A paused process exists, so Running returns true for it.
 func (n *Node) Running() bool { return n.proc != nil && n.proc.Running() }
 
-// PID returns the process id of the node's last process; 0 before the first start.
+// PID returns the process id of the process that the node started last; 0 before the first start.
 func (n *Node) PID() int {
 	if n.proc == nil {
 		return 0
@@ -82,8 +82,8 @@ func (n *Node) PID() int {
 	return n.proc.PID()
 }
 
-// Stop ends the node with SIGTERM, which also resumes a paused one, and waits for it.
-// After stopMax it kills the node and returns an error.
+// Stop sends SIGTERM to the node and waits for its end. It also resumes a paused node, which could not handle the
+// signal otherwise. If the node still runs after stopMax, Stop kills it and returns an error.
 func (n *Node) Stop() error {
 	if n.proc == nil {
 		return nil
@@ -94,8 +94,8 @@ func (n *Node) Stop() error {
 	return nil
 }
 
-// Kill ends the node with SIGKILL and waits for its end. Its writes stay in the page
-// cache, so it is the crash of a process, not of a machine.
+// Kill ends the node with SIGKILL and waits for its end. What Kafka has written stays in the page cache of the
+// operating system. Kill therefore simulates the crash of the process, not of the machine.
 func (n *Node) Kill() error {
 	if n.proc == nil {
 		return nil
@@ -103,14 +103,13 @@ func (n *Node) Kill() error {
 	return n.proc.Kill()
 }
 
-// Pause stops the node's process (SIGSTOP). Its connections stay open without
-// responses.
+// Pause stops the node's process with SIGSTOP. The node's connections stay open, but requests get no responses.
 func (n *Node) Pause() error { return n.running("pause", syscall.SIGSTOP) }
 
-// Resume lets a paused node continue (SIGCONT); on a running one it has no effect.
+// Resume lets a paused node continue (SIGCONT). It has no effect on a node that is not paused.
 func (n *Node) Resume() error { return n.running("resume", syscall.SIGCONT) }
 
-// running sends a signal to a process that must exist.
+// running sends a signal to the node's process, and returns an error if the process does not exist.
 func (n *Node) running(verb string, sig syscall.Signal) error {
 	if !n.Running() {
 		return fmt.Errorf("%s Kafka's node %d: it is not running", verb, n.id)
@@ -118,9 +117,8 @@ func (n *Node) running(verb string, sig syscall.Signal) error {
 	return n.proc.Signal(sig)
 }
 
-// Restart starts a stopped or killed node on its data and ports, and returns when it
-// serves: a broker when it is registered, for which it needs the controller; a
-// controller when it has a leader.
+// Restart starts a stopped or killed node again with its old data and ports. It returns when the node serves: a
+// broker when it is registered, which needs a running controller; a controller when its quorum has a leader.
 func (n *Node) Restart(ctx context.Context) error {
 	if n.Running() {
 		return fmt.Errorf("restart Kafka's node %d: it is running; Stop or Kill it first", n.id)
@@ -128,7 +126,7 @@ func (n *Node) Restart(ctx context.Context) error {
 	if err := n.launch(ctx); err != nil {
 		return err
 	}
-	// A separate client, only for this node: the others may be down.
+	// This client connects to this node alone, because the other nodes may be down.
 	client, err := kgo.NewClient(kgo.SeedBrokers(n.addr), kgo.RequestRetries(0))
 	if err != nil {
 		return fmt.Errorf("make a client for %s: %w", n.addr, err)
@@ -137,8 +135,8 @@ func (n *Node) Restart(ctx context.Context) error {
 	return waitReady(ctx, []*Node{n}, func(ctx context.Context) error { return n.probe(ctx, client) })
 }
 
-// SetVersion makes the next Restart run another release of Kafka, which it fetches if
-// this machine does not have it. The node must be stopped; its data and settings stay.
+// SetVersion makes the next Restart run another release of Kafka, and fetches that release if this machine does not
+// have it. The node must be stopped. Its data and settings stay.
 func (n *Node) SetVersion(ctx context.Context, version string) error {
 	if n.Running() {
 		return fmt.Errorf("set the version of Kafka's node %d: it is running; Stop it first", n.id)
@@ -172,7 +170,7 @@ func (n *Node) probe(ctx context.Context, client *kgo.Client) error {
 	if !ok {
 		return fmt.Errorf("node %d answered DescribeCluster with %T", n.id, resp)
 	}
-	for _, b := range cluster.Brokers { // without fenced brokers
+	for _, b := range cluster.Brokers { // the response leaves out fenced brokers
 		if b.NodeID == n.id {
 			return nil
 		}
@@ -180,9 +178,9 @@ func (n *Node) probe(ctx context.Context, client *kgo.Client) error {
 	return fmt.Errorf("node %d is not registered in the cluster", n.id)
 }
 
-// probeQuorum returns nil once the controller knows its quorum's leader. Controllers of
-// every supported release answer DescribeQuorum, those before Kafka 3.7 no
-// DescribeCluster (KIP-919).
+// probeQuorum returns nil once the controller knows the leader of its quorum. It asks by DescribeQuorum, which the
+// controllers of every supported release answer; controllers before Kafka 3.7 do not answer DescribeCluster
+// (KIP-919).
 func (n *Node) probeQuorum(ctx context.Context, client *kgo.Client) error {
 	req := kmsg.NewPtrDescribeQuorumRequest()
 	topic := kmsg.NewDescribeQuorumRequestTopic()
@@ -233,7 +231,7 @@ func (n *Node) format(clusterID string, properties []byte) error {
 	return n.copyStorage(clusterID, ofController.Match(properties))
 }
 
-// java returns a command that runs a class of Kafka.
+// java returns the command that runs one of Kafka's Java classes with the node's heap size and class path.
 func (n *Node) java(ctx context.Context, class string, args ...string) *exec.Cmd {
 	classPath := n.dist.classPath
 	if n.stepped {
@@ -249,7 +247,7 @@ func (n *Node) java(ctx context.Context, class string, args ...string) *exec.Cmd
 	}
 	if n.shortLived {
 		jvm = append(jvm, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-		if !n.stepped { // Java archives no classes of a directory
+		if !n.stepped { // Java cannot archive classes that it loads from a directory
 			jvm = append(jvm, n.dist.classes()...)
 		}
 	}
@@ -267,15 +265,14 @@ func (n *Node) launch(ctx context.Context) error {
 	if n.mark, err = log.Seek(0, 2); err != nil {
 		return fmt.Errorf("find the end of the log of Kafka's node %d: %w", n.id, err)
 	}
-	// Not bound to ctx: the process outlives the deadline of its start.
+	// The command is not bound to ctx, because the process outlives the deadline of its start.
 	cmd := n.java(context.WithoutCancel(ctx), "kafka.Kafka", n.path("server.properties"))
 	cmd.Stdout, cmd.Stderr = log, log
 	n.proc, err = StartProcess(cmd)
 	return err
 }
 
-// waitReady calls probe until it returns nil. It returns an error when a node or ctx
-// ends.
+// waitReady calls probe until it returns nil. It returns an error as soon as one of the nodes or ctx has ended.
 func waitReady(ctx context.Context, nodes []*Node, probe func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
@@ -299,8 +296,8 @@ func waitReady(ctx context.Context, nodes []*Node, probe func(context.Context) e
 	return err
 }
 
-// died returns the error of a node whose process ended before it was ready; err is
-// the probe's error if it did not.
+// died returns the error for a node whose process is not running although the node should become ready. err is the
+// last error of the probe.
 func (n *Node) died(err error) error {
 	if n.proc == nil {
 		return fmt.Errorf("start Kafka's node %d: %w", n.id, err)
@@ -316,8 +313,7 @@ func (n *Node) withLog(err error) error {
 	return fmt.Errorf("%w\nend of the log of Kafka's node %d:\n%s", err, n.id, n.LogTail())
 }
 
-// bindFailed reports whether the node's log since the launch says that a port is in
-// use.
+// bindFailed reports whether Kafka logged since the last launch that a port is in use.
 func (n *Node) bindFailed() bool {
 	log, err := os.ReadFile(n.LogPath())
 	return err == nil && int64(len(log)) > n.mark && strings.Contains(string(log[n.mark:]), "Address already in use")

@@ -14,7 +14,7 @@ type Option func(*options)
 type options struct {
 	version    string
 	properties map[string]string
-	heapMiB    int // 0: the default of the cluster's size
+	heapMiB    int // 0 means the default for the size of the cluster
 	listeners  []Listener
 	apart      bool // the controller of a single broker is a separate process
 	shortLived bool // Java compiles for a fast start
@@ -29,56 +29,53 @@ func newOptions(opts []Option) options {
 	return o
 }
 
-// WithVersion sets the release of Apache Kafka, 3.6.0 or newer, in place of that of
-// [Version].
+// WithVersion sets the release of Apache Kafka to run, 3.6.0 or newer. The default is [Version].
 func WithVersion(version string) Option {
 	return func(o *options) { o.version = version }
 }
 
-// WithProperty sets one line of every node's server.properties, which overrides the
-// harness's setting: broker settings, and with the prefix `log.` the defaults of new
-// topics (such as log.message.timestamp.after.max.ms). A separate controller gets the
-// line too.
+// WithProperty sets one line in every node's server.properties and overrides the harness's own setting. Use it for
+// broker settings and, with the prefix `log.`, for the defaults of new topics (such as
+// log.message.timestamp.after.max.ms). A separate controller process gets the line too.
 func WithProperty(name, value string) Option {
 	return func(o *options) { o.properties[name] = value }
 }
 
-// WithHeapMiB sets the size of each broker's Java heap. The default is 512 MiB for a
-// single node, else 384 MiB.
+// WithHeapMiB sets the size of each broker's Java heap, in MiB. The default is 512 for a single node, and 384 for
+// each node of a larger cluster.
 func WithHeapMiB(mib int) Option {
 	return func(o *options) { o.heapMiB = mib }
 }
 
-// WithShortLife lets Java compile with its fast compiler alone, collect garbage with one thread, and map Kafka's classes from an archive.
-// A start takes half the CPU time, and the code of a broker that runs for minutes stays slower. [Start] and [Shared] include it; a
-// benchmark leaves it out.
+// WithShortLife makes a broker start faster: Java compiles with its fast compiler alone, collects garbage with one
+// thread, and maps Kafka's classes from an archive. A start then takes half the CPU time, but the code of a broker
+// that runs for minutes stays slower. [Start] and [Shared] use this option; benchmarks leave it out.
 func WithShortLife() Option {
 	return func(o *options) { o.shortLived = true }
 }
 
-// WithController gives a single broker a separate controller process, as several
-// brokers have. The controller then notices when the broker leaves.
+// WithController gives a single broker a separate controller process, which clusters of several brokers always have.
+// The controller then notices when the broker leaves.
 func WithController() Option {
 	return func(o *options) { o.apart = true }
 }
 
-// Listener is a further listener of every node, in addition to the one that
-// [Broker.Seeds] and the harness use. Its own settings are properties:
-// listener.name.<name in lower case>.<setting>.
+// Listener is a listener that every node opens in addition to the listener that [Broker.Seeds] and the harness use.
+// Settings of a listener are properties with the name listener.name.<name in lower case>.<setting>.
 type Listener struct {
-	// Name is Kafka's name for it, such as PROXIED: capital letters, digits and _;
-	// not PLAINTEXT or CONTROLLER, which the harness uses.
+	// Name is Kafka's name for the listener, such as PROXIED: capital letters, digits and _. The names PLAINTEXT and
+	// CONTROLLER are not allowed, because the harness uses them.
 	Name string
 	// Protocol is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; PLAINTEXT if empty.
 	Protocol string
-	// Advertise has the addresses (host:port) that the brokers send to clients of
-	// this listener, one for each broker in the order of their ids, such as a
-	// proxy's. Empty: the address of the listener.
+	// Advertise has the addresses (host:port) that the brokers send to the clients of this listener, such as the
+	// addresses of a proxy: one address for each broker, in the order of the broker ids. If it is empty, a broker
+	// advertises the address on which it listens.
 	Advertise []string
 }
 
-// WithListener opens a further listener on every broker, each on its own port; see
-// [Cluster.ListenAddrs].
+// WithListener opens a further listener on every broker. Each broker listens on its own port, which
+// [Cluster.ListenAddrs] returns.
 func WithListener(l Listener) Option {
 	return func(o *options) {
 		l.Protocol = cmp.Or(l.Protocol, "PLAINTEXT")

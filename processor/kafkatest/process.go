@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// Process is a child process that ends no later than the test process; on Linux also
-// if that is killed. Brokers are such processes, and so are programs under test.
+// Process is a child process that ends no later than the test process. On Linux the child ends even if the test
+// process is killed. The harness runs brokers and programs under test as Processes.
 type Process struct {
 	cmd    *exec.Cmd
 	exited chan struct{} // closed once the process has ended and err is set
-	err    error         // the error of Wait; read only after exited
+	err    error         // the error of Wait; read it only after exited is closed
 }
 
-// StartProcess runs cmd, whose SysProcAttr it sets, and watches it. Linux sends the
-// parent-death signal when the *thread* that forked ends, not the process (prctl(2),
-// PR_SET_PDEATHSIG). So the watching goroutine forks, and keeps its thread until the
-// child has ended.
+// StartProcess starts cmd and watches it. It sets SysProcAttr so that Linux kills the child when the test process
+// dies. Linux sends this parent-death signal when the *thread* that forked the child ends, not when the process ends
+// (prctl(2), PR_SET_PDEATHSIG). The watching goroutine therefore forks the child itself and stays locked to its
+// thread until the child has ended.
 func StartProcess(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, exited: make(chan struct{})}
 	cmd.SysProcAttr = sysProcAttr()
@@ -45,8 +45,9 @@ func StartProcess(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// Signal sends sig to the process; after its end it has no effect. Of SIGSTOP it returns when no thread of the process runs any
-// more: on a busy machine the threads work on until the one that the kernel chose to take the signal gets its turn.
+// Signal sends sig to the process; it has no effect on a process that has ended. After SIGSTOP, Signal waits until no
+// thread of the process runs: on a busy machine, the other threads keep running until the thread that the kernel
+// chose to receive the signal is scheduled.
 func (p *Process) Signal(sig syscall.Signal) error {
 	err := p.cmd.Process.Signal(sig)
 	if err == nil && sig == syscall.SIGSTOP {
@@ -58,10 +59,10 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// PID returns the process id, also after the end of the process.
+// PID returns the process id. It stays valid as a name for the process after its end.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Running reports whether the process exists. One stopped by SIGSTOP does.
+// Running reports whether the process exists. A process that SIGSTOP stopped exists.
 func (p *Process) Running() bool {
 	select {
 	case <-p.exited:
@@ -71,8 +72,8 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Stop sends SIGTERM, resumes a process that SIGSTOP stopped, and waits for its end;
-// Err has the exit status. After limit it kills the process and returns an error.
+// Stop sends SIGTERM and then SIGCONT, so that a stopped process can handle the first signal, and waits for the end.
+// Err returns the exit status. If the process still runs after limit, Stop kills it and returns an error.
 func (p *Process) Stop(limit time.Duration) error {
 	if err := errors.Join(p.Signal(syscall.SIGTERM), p.Signal(syscall.SIGCONT)); err != nil {
 		return err
@@ -96,8 +97,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Exited is closed when the process has ended and its output is copied to cmd's
-// writers.
+// Exited returns a channel that is closed when the process has ended and its output has been copied to the writers of
+// cmd.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
 // Err returns the result of [exec.Cmd.Wait], once Exited is closed.

@@ -6,14 +6,14 @@ import (
 	"syscall"
 )
 
-// sysProcAttr puts the child into its own process group, so that an interrupt of the
-// terminal does not reach it before its test. The kernel kills it when the test
-// process ends without stopping it.
+// sysProcAttr puts the child into its own process group: Ctrl-C in the terminal then reaches the test first, not the
+// child. The kernel kills the child when the test process ends without stopping it.
 func sysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitStopped waits until a child is stopped, or has ended. It leaves both for the goroutine that waits for the end to see.
+// awaitStopped waits until a child is stopped or has ended. It does not consume the child's status (WNOWAIT), which
+// the goroutine that waits for the end needs.
 func awaitStopped(pid int) error {
 	const byID = 1 // P_PID of waitid(2)
 	for {

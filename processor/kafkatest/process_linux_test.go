@@ -13,8 +13,8 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// TestStoppedProcessDoesNothing: when Signal returns of SIGSTOP, no thread of the process runs, however busy the machine is. A test
-// that stops a process and then sends an event counts on it.
+// TestStoppedProcessDoesNothing: after Signal(SIGSTOP) has returned, no thread of the process runs, however busy the
+// machine is. A test that stops a process and then sends an event relies on this.
 func TestStoppedProcessDoesNothing(t *testing.T) {
 	if os.Getenv("ONCEBUS_TEST_BUSY") != "" {
 		for range 8 {

@@ -4,9 +4,10 @@ package kafkatest
 
 import "syscall"
 
-// sysProcAttr leaves the child in the process group of its test, so that an interrupt
-// of the terminal stops both: this system has no parent-death signal.
+// sysProcAttr leaves the child in the process group of the test, so that Ctrl-C stops both. This system has no
+// parent-death signal that would end the child with the test.
 func sysProcAttr() *syscall.SysProcAttr { return nil }
 
-// awaitStopped does not wait: this system has no way to look at a child's state and leave it for its parent's wait.
+// awaitStopped does not wait: on this system a process cannot look at a child's state without consuming the status
+// that the parent's Wait needs.
 func awaitStopped(int) error { return nil }

@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// The listeners of every cluster: one for clients, the harness and the brokers, and
-// the controller's.
+// The listeners that every cluster has: plainListener serves clients, the harness and the other brokers;
+// controllerListener serves the controller.
 const (
 	plainListener      = "PLAINTEXT"
 	controllerListener = "CONTROLLER"
 )
 
-// serverProperties returns a node's configuration: internal topics small enough to
-// load at once, no delay before a group's first rebalance, and short timeouts.
-// brokers is the number of brokers.
+// serverProperties returns a node's server.properties. The settings are for tests: internal topics are small enough
+// to load at once, a group's first rebalance has no delay, and timeouts are short. brokers is the number of brokers
+// in the cluster.
 func serverProperties(o options, node *Node, brokers int, quorum string) []byte {
 	replicas := strconv.Itoa(min(brokers, replicasMax))
 	minISR := strconv.Itoa(max(1, min(brokers, replicasMax)-1))
@@ -43,19 +43,18 @@ func serverProperties(o options, node *Node, brokers int, quorum string) []byte 
 		"share.coordinator.state.topic.replication.factor": replicas,
 		"share.coordinator.state.topic.min.isr":            minISR,
 		"group.initial.rebalance.delay.ms":                 "0",
-		// Tests that kill a group member wait for its session timeout, and readers
-		// for its open transaction. By default Kafka accepts no session timeout under
-		// 6 s, and checks transactions only every 10 s.
+		// Tests that kill a group member wait for its session timeout; readers wait until the broker aborts the
+		// member's open transaction. By default Kafka accepts no session timeout below 6 s and looks for expired
+		// transactions only every 10 s.
 		"group.min.session.timeout.ms":                                "500",
 		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-		// Compaction checks for work every second, not every 15.
+		// The log cleaner looks for work every second; the default is 15 s.
 		"log.cleaner.backoff.ms": "1000",
 	}
 	listeners(p, o, node)
 	if brokers > 1 {
-		// A killed or paused broker loses its partitions after 6 s, not 9, and a slow
-		// follower its place in the ISR after 6 s, not 30. With shorter times a busy
-		// machine would look dead.
+		// A killed or paused broker loses its partitions after 6 s (default 9 s). A slow follower leaves the ISR
+		// after 6 s (default 30 s). With shorter times the nodes of a busy machine would look dead.
 		p["broker.session.timeout.ms"] = "6000"
 		p["broker.heartbeat.interval.ms"] = "1000"
 		p["replica.lag.time.max.ms"] = "6000"

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// ReadCommitted returns the records of topics that [EachCommitted] reads, by topic, partition and offset.
+// ReadCommitted returns the records that [EachCommitted] delivers, sorted by topic, partition and offset.
 func ReadCommitted(ctx context.Context, client *kgo.Client, from map[string]map[int32]int64, topics ...string) ([]*kgo.Record, error) {
 	var records []*kgo.Record
 	err := EachCommitted(ctx, client, from, func(r *kgo.Record) { records = append(records, r) }, topics...)
@@ -21,15 +21,17 @@ func ReadCommitted(ctx context.Context, client *kgo.Client, from map[string]map[
 	return records, err
 }
 
-// EachCommitted calls each with what a read_committed consumer receives of topics, up to the last stable offsets at the time of the
-// call. It starts at the offsets in from, by topic and partition, or at the first offset of a partition that is not there. The
-// records of one partition come in order. client lists the offsets; the consumer is another client with the same options.
+// EachCommitted calls each with every record that a read_committed consumer of topics receives, up to the last stable
+// offsets at the time of the call. It starts at the offsets in from, by topic and partition; a partition that from
+// lacks is read from its first offset. The records of one partition arrive in order. client lists the offsets; the
+// records are consumed by a second client with the same options.
 func EachCommitted(ctx context.Context, client *kgo.Client, from map[string]map[int32]int64, each func(*kgo.Record), topics ...string) error {
 	begin, left, err := unread(ctx, kadm.NewClient(client), from, topics)
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	// The last record of a partition may be a control record: without it the consumer would wait for another record.
+	// The consumer keeps control records, because the last record of a partition may be one: without it the consumer
+	// would wait for a record that never comes.
 	consumer, err := kgo.NewClient(append(slices.Clip(client.Opts()), kgo.ConsumePartitions(begin), kgo.KeepControlRecords(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NoResetOffset()))...)
 	if err != nil {
@@ -60,7 +62,8 @@ type partition struct {
 	number int32
 }
 
-// unread returns where to begin and the last stable offset, of every partition with records between the two.
+// unread returns the partitions that have records to read: for each partition the offset at which to begin, and the
+// last stable offset.
 func unread(ctx context.Context, admin *kadm.Client, from map[string]map[int32]int64, topics []string) (begin map[string]map[int32]kgo.Offset, ends map[partition]int64, err error) {
 	starts, err := admin.ListStartOffsets(ctx, topics...)
 	if err != nil {
@@ -89,7 +92,7 @@ func unread(ctx context.Context, admin *kadm.Client, from map[string]map[int32]i
 	return begin, ends, nil
 }
 
-// Header returns the value of a record's first header of that name; empty without one.
+// Header returns the value of the record's first header with this name; "" if there is none.
 func Header(r *kgo.Record, name string) string {
 	for _, h := range r.Headers {
 		if h.Key == name {

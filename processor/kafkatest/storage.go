@@ -17,16 +17,18 @@ import (
 	"strings"
 )
 
-// A start begins with storage that Kafka's StorageTool formatted once for each release. A JVM for that would take as much CPU time as
-// half the start of a broker. The tool writes two files into a node's directory: a snapshot has the levels of the release's
-// features and is the same in every cluster, except for its timestamps. meta.properties has the ids.
+// A node starts with a copy of storage that Kafka's StorageTool formatted once for each release. To run the tool for
+// every node would take about half the CPU time of a broker's start, because it starts a JVM. The tool writes two
+// files into a node's directory. The snapshot has the levels of the release's features and is the same in every
+// cluster, except for its timestamps. meta.properties has the ids of the cluster, the node and the directory.
 const (
 	metaFile = "meta.properties"
-	// directoryID is a line of metaFile since Kafka 3.7. Each directory has another id.
+	// directoryID begins a line of metaFile since Kafka 3.7. Each directory has its own id.
 	directoryID = "directory.id="
 )
 
-// A snapshot is where a release has that file. From Kafka 4.4 on it is in the log of the metadata, and only controllers have it.
+// snapshot says where a release keeps the snapshot file. From Kafka 4.4 on the file is in the log of the metadata,
+// and only controllers have it.
 type snapshot struct {
 	path       string
 	everywhere bool
@@ -34,7 +36,7 @@ type snapshot struct {
 
 var snapshots = []snapshot{{"bootstrap.checkpoint", true}, {"__cluster_metadata-0/00000000000000000000-0000000000.checkpoint", false}}
 
-// snapshot returns where formatted storage has it.
+// snapshot returns where this release's formatted storage has the snapshot file.
 func (d dist) snapshot() (snapshot, error) {
 	for _, s := range snapshots {
 		if _, err := os.Stat(filepath.Join(d.storage, s.path)); !errors.Is(err, fs.ErrNotExist) {
@@ -47,15 +49,16 @@ func (d dist) snapshot() (snapshot, error) {
 // ofController matches the settings of a node that is a controller.
 var ofController = regexp.MustCompile(`(?m)^process\.roles=.*controller`)
 
-// newID returns an id as Kafka's Uuid encodes it.
+// newID returns a random id in the encoding of Kafka's Uuid.
 func newID() string {
 	id := make([]byte, 16)
 	rand.Read(id) // never fails (crypto/rand)
-	id[0] = 'K'   // so that the encoded id cannot start with the dash of an option
+	id[0] = 'K'   // the encoded id then cannot begin with a dash, which a command line would take for an option
 	return base64.RawURLEncoding.EncodeToString(id)
 }
 
-// formatted formats storage of the release, unless there is some. The caller has the lock of the release's directory.
+// formatted formats the storage of the release if there is none yet. The caller holds the lock of the release's
+// directory.
 func (d dist) formatted(ctx context.Context) error {
 	if _, err := os.Stat(d.storage); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -90,7 +93,8 @@ func (d dist) formatted(ctx context.Context) error {
 	return os.Rename(node.path("data"), d.storage)
 }
 
-// copyStorage gives the node the storage of its release, with the ids of its own. controls says that it is a controller.
+// copyStorage gives the node a copy of its release's formatted storage with the node's own ids. controls says that
+// the node is a controller.
 func (n *Node) copyStorage(clusterID string, controls bool) error {
 	of, err := n.dist.snapshot()
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// Start starts a broker for one test or benchmark and closes it at its end. Without
-// Java or Maven it skips the test, or fails it if CI=true. With -short it skips the
-// test everywhere. If the test fails, it prints the end of the broker's log.
+// Start starts a broker for one test or benchmark and closes it when the test ends. Without Java or Maven it skips
+// the test; with CI=true it fails the test instead. With -short it always skips the test. If the test fails, Start
+// prints the end of the broker's log.
 func Start(tb testing.TB, opts ...Option) *Broker {
 	tb.Helper()
 	leaveToVerify(tb)
@@ -32,7 +32,7 @@ func Start(tb testing.TB, opts ...Option) *Broker {
 	return b
 }
 
-// StartNodes is [Start] for a cluster of n brokers with a controller of their own.
+// StartNodes is [Start] for a cluster of n brokers. A cluster of several brokers has a separate controller.
 func StartNodes(tb testing.TB, n int, opts ...Option) *Cluster {
 	tb.Helper()
 	leaveToVerify(tb)
@@ -53,20 +53,20 @@ func StartNodes(tb testing.TB, n int, opts ...Option) *Cluster {
 	return c
 }
 
-// shared is the common broker of a test binary; see Shared.
+// shared is the broker that all tests of a test binary share; see Shared.
 var shared struct {
 	sync.Mutex
-	main   bool // Main runs, and will close the broker
+	main   bool // TestMain runs the tests by Main, which will close the broker
 	asked  bool
 	broker *Broker
 	dir    string
 	err    error
 }
 
-// Shared returns the test binary's common broker, which the first call starts; with
-// ONCEBUS_TEST_BROKERS that cluster. Each test uses its own names of topics, groups
-// and transactional ids, and must not stop the broker. The package's TestMain runs
-// its tests by [Main]. With -short it skips the test.
+// Shared returns the broker that all tests of the test binary share. The first call starts it. If
+// ONCEBUS_TEST_BROKERS is set, Shared returns the cluster that it names. Each test uses its own names for topics,
+// groups and transactional ids, and must not stop the broker. The TestMain of the package runs its tests by [Main].
+// With -short, Shared skips the test.
 func Shared(tb testing.TB) *Broker {
 	tb.Helper()
 	leaveToVerify(tb)
@@ -77,7 +77,7 @@ func Shared(tb testing.TB) *Broker {
 	}
 	if !shared.asked {
 		shared.asked = true
-		// Not the context of the first test: the broker outlives it.
+		// The shared broker outlives the first test, so the first test's context must not end its start.
 		shared.broker, shared.dir, shared.err = startShared(context.WithoutCancel(tb.Context()))
 	}
 	if shared.err != nil {
@@ -105,8 +105,8 @@ func startShared(ctx context.Context) (b *Broker, dir string, err error) {
 	return b, dir, err
 }
 
-// leaveToVerify skips a test with -short, also with CI=true: that is the tier of the tests which need Go alone, and no lack of this
-// machine.
+// leaveToVerify skips a test with -short, even with CI=true: -short selects the tests that need Go alone, so the skip
+// does not say that this machine lacks something.
 func leaveToVerify(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
@@ -114,7 +114,8 @@ func leaveToVerify(tb testing.TB) {
 	}
 }
 
-// unavailable skips or fails a test that has no broker.
+// unavailable handles a broker that could not be started: it skips the test if this machine cannot run Kafka, and
+// else fails it.
 func unavailable(tb testing.TB, err error) {
 	tb.Helper()
 	if errors.Is(err, ErrUnavailable) {
@@ -123,8 +124,8 @@ func unavailable(tb testing.TB, err error) {
 	tb.Fatalf("start Kafka: %v", err)
 }
 
-// Lack skips a test for want of a tool or a right on this machine, with the reason. With CI=true
-// it fails the test: there nothing may be left out.
+// Lack skips a test because this machine lacks a tool or a right, and prints the reason. With CI=true it fails the
+// test, because CI must run every test.
 func Lack(tb testing.TB, format string, args ...any) {
 	tb.Helper()
 	if os.Getenv("CI") == "true" {
@@ -140,8 +141,7 @@ func logOnFailure(tb testing.TB, b *Broker) {
 	}
 }
 
-// Tests is a package's tests with the broker that they share. It satisfies
-// goleak.TestingM.
+// Tests runs the tests of a package and closes the broker that they share. It implements goleak.TestingM.
 type Tests struct{ m *testing.M }
 
 // Main prepares the run of a package's tests with a shared broker, for TestMain.

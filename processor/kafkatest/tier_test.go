@@ -13,19 +13,20 @@ import (
 	"testing"
 )
 
-// moduleRoot is the directory of the module.
+// moduleRoot is the root directory of the module.
 const moduleRoot = "../.."
 
 var (
-	// needsMore matches what only a test calls that needs more than Go.
+	// needsMore matches the calls that only a test that needs more than Go may make.
 	needsMore = regexp.MustCompile(`^(kafkatest\.(Start|StartNodes|Shared|Lack)|exec\.LookPath|tools\.[A-Z]\w*|program\.BuildCommit)$`)
-	// mayNeedMore matches the tests that make test leaves out, those that have an embedded broker there, and the test of make
-	// release-check.
+	// mayNeedMore matches the names of tests that may need more than Go: make test leaves out TestReal, runs
+	// TestSystem on an embedded broker, and leaves TestRelease to make release-check.
 	mayNeedMore = regexp.MustCompile(`^Test(Real|System|Release)`)
 )
 
-// TestOtherTestsNeedGoAlone: a test that needs a real Kafka, or another program, has a name that begins with TestReal. So has one that
-// calls a function for it in the tests of its package.
+// TestOtherTestsNeedGoAlone: a test that needs a real Kafka or another program must have a name that begins with
+// TestReal. The rule also holds for a test that reaches such a call through a function in the test files of its
+// package.
 func TestOtherTestsNeedGoAlone(t *testing.T) {
 	packages := map[string]map[string]*ast.FuncDecl{}
 	err := filepath.WalkDir(moduleRoot, func(path string, entry fs.DirEntry, err error) error {
@@ -66,7 +67,8 @@ func TestOtherTestsNeedGoAlone(t *testing.T) {
 	}
 }
 
-// needs returns what the function calls, itself or by another one, that needs more than Go.
+// needs returns a call that needs more than Go and that the function makes itself or through other functions; "" if
+// it makes none.
 func needs(functions map[string]*ast.FuncDecl, name string, seen map[string]bool) (call string) {
 	if functions[name] == nil || seen[name] {
 		return ""

@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// OpenTransactions returns the partitions of topics with an open transaction, as topic/partition: their last stable offset is below
-// the high watermark.
+// OpenTransactions returns the partitions of topics that have an open transaction, as topic/partition. In these
+// partitions the last stable offset is below the high watermark.
 func OpenTransactions(ctx context.Context, admin *kadm.Client, topics ...string) ([]string, error) {
 	stable, err := admin.ListCommittedOffsets(ctx, topics...)
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// AwaitInterval is the time between two calls of [Await]'s condition, for other
-// processes, which do not announce their state.
+// AwaitInterval is the time between two calls of the condition of [Await]. Await polls, because other processes do
+// not announce their state.
 const AwaitInterval = 20 * time.Millisecond
 
-// Pause waits for d. If ctx ends before, it returns the cause.
+// Pause waits for d. If ctx ends earlier, Pause returns the cause.
 func Pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)
@@ -26,22 +26,21 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// fatalError ends an [Await]: the condition cannot become true after it.
+// fatalError ends an [Await] at once: its condition cannot become true any more.
 type fatalError struct{ error }
 
 func (e fatalError) Unwrap() error { return e.error }
 
-// Fatal marks err as one that ends an [Await] at once.
+// Fatal wraps err so that [Await] returns it at once instead of asking again.
 func Fatal(err error) error { return fatalError{err} }
 
-// Await calls ask until it returns nil. It returns an error if ask returns a [Fatal]
-// one, or if ctx ends, then with ask's last error. what completes the sentence
-// "waiting until ...".
+// Await calls ask until it returns nil. It returns an error at once if ask returns a [Fatal] error. If ctx ends, the
+// error contains the last error of ask. what completes the sentence "waiting until ...".
 func Await(ctx context.Context, what string, ask func(context.Context) error) error {
 	return AwaitEvery(ctx, AwaitInterval, what, ask)
 }
 
-// AwaitEvery is [Await] with another interval.
+// AwaitEvery is [Await] with the given interval between two calls of ask.
 func AwaitEvery(ctx context.Context, interval time.Duration, what string, ask func(context.Context) error) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -54,7 +53,7 @@ func AwaitEvery(ctx context.Context, interval time.Duration, what string, ask fu
 		if f := (fatalError{}); errors.As(err, &f) {
 			return fmt.Errorf("waiting until %s: %w", what, f.error)
 		}
-		if ctx.Err() == nil { // else err may only say that ctx ended
+		if ctx.Err() == nil { // otherwise err may only say that ctx ended, which would hide the reason
 			last = err
 		}
 		select {

@@ -16,14 +16,14 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// brokerHeapMiB is the broker's Java heap, as in Kafka's start script.
+// brokerHeapMiB is the size of the broker's Java heap in MiB, the same as in Kafka's start script.
 const brokerHeapMiB = 1024
 
 // Broker is an Apache Kafka broker for one run of a benchmark.
 type Broker struct {
 	*kafkatest.Broker
 
-	// Dir is the run's temporary directory, for the contenders' state too.
+	// Dir is the temporary directory of the run. The state of the contenders is below it, too.
 	Dir string
 }
 
@@ -65,8 +65,8 @@ func (b *Broker) CreateTopics(ctx context.Context, partitions int, topics ...str
 	})
 }
 
-// DeleteApp deletes all topics whose names begin with app and a dash: a contender's,
-// and those it created.
+// DeleteApp deletes all topics whose names begin with app and a dash: the topics of a contender, including those that
+// it created itself.
 func (b *Broker) DeleteApp(ctx context.Context, app string) error {
 	listed, err := b.Admin().ListTopics(ctx)
 	if err != nil {
@@ -92,9 +92,8 @@ func (b *Broker) DeleteApp(ctx context.Context, app string) error {
 	return nil
 }
 
-// Ends returns the sum of the last stable offsets of a topic's partitions: its
-// committed records, plus one control record for each partition that a transaction
-// wrote to.
+// Ends returns the sum of the last stable offsets of a topic's partitions. This is the number of committed records,
+// plus one control record for each transaction in each partition that the transaction wrote to.
 func (b *Broker) Ends(ctx context.Context, topic string) (sum int64, err error) {
 	ends, err := b.Admin().ListCommittedOffsets(ctx, topic)
 	if err == nil {
@@ -104,8 +103,8 @@ func (b *Broker) Ends(ctx context.Context, topic string) (sum int64, err error) 
 	return sum, err
 }
 
-// Committed returns the sum of the offsets that a group has committed in a topic: for
-// an Input, which has no transactions, the number of processed events.
+// Committed returns the sum of the offsets that a group has committed in a topic. An Input has no transactions, so
+// for an Input this is the number of processed events.
 func (b *Broker) Committed(ctx context.Context, group, topic string) (sum int64, err error) {
 	committed, err := b.Admin().FetchOffsets(ctx, group)
 	for _, at := range committed[topic] {

@@ -7,26 +7,25 @@ import (
 	"math"
 )
 
-// Point is a measured value; Low and High are the ends of its whisker, which is
-// omitted if they are equal.
+// Point is a measured value. Low and High are the ends of its error bar, which is left out if they are equal.
 type Point struct {
-	X         float64 // unused by bars
+	X         float64 // not used in a bar chart
 	Y         float64
 	Low, High float64
 }
 
-// Series is one colour of a chart. In bars it has a point for each group; NaN as Y
-// omits a bar.
+// Series is the values with one colour in a chart. In a bar chart it has one point for each group; a point whose Y is
+// NaN has no bar.
 type Series struct {
 	Name   string
 	Points []Point
 }
 
-// Chart is a bar chart, if it has Groups, else a line chart.
+// Chart is a bar chart if it has Groups, and a line chart otherwise.
 type Chart struct {
-	Title, X, Y string   // with units; bars have no X
+	Title, X, Y string   // with units; a bar chart has no X
 	Groups      []string // one label for each group of bars
-	LogX, LogY  bool     // axes of a line chart by powers of ten; values above 0
+	LogX, LogY  bool     // logarithmic axes of a line chart; all values must be above 0
 	Series      []Series
 }
 
@@ -71,7 +70,7 @@ type drawing struct {
 	xs, ys scale
 }
 
-// fit sets the scales so that they contain every point, and 0 if they are linear.
+// fit sets the scales so that they contain every point. A linear scale also contains 0.
 func (d *drawing) fit() {
 	d.xs, d.ys = scale{log: d.chart.LogX, from: left, length: plotW}, scale{log: d.chart.LogY, from: top + plotH, length: -plotH}
 	for _, s := range d.chart.Series {

@@ -12,16 +12,15 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// Tally counts the records of a contender's output that a read_committed consumer
-// finds.
+// Tally counts the records in a contender's output that a read_committed consumer reads.
 type Tally struct {
-	Records  int // all
-	Distinct int // ids of the input among them
-	Foreign  int // records with a key that no event of the input has
+	Records  int // all records
+	Distinct int // ids of the input that occur in the output
+	Foreign  int // records whose key no event of the input has
 }
 
-// Check returns the mistakes in the output of a contender for the whole input. One
-// that deduplicates must emit each id once, another every event.
+// Check returns an error that names the mistakes in the output of a contender for the whole input. A contender that
+// deduplicates must emit each id once; any other contender must emit every event.
 func (t Tally) Check(in Input, dedups bool) error {
 	records, distinct := in.Events, in.Distinct()
 	if dedups {
@@ -61,7 +60,7 @@ func ReadTopic(ctx context.Context, seeds []string, topic string, each func(*kgo
 	return kafkatest.EachCommitted(ctx, client, nil, each, topic)
 }
 
-// add counts a record; seen has an entry for each id.
+// add counts a record. seen has an entry for each id of the input.
 func (t *Tally) add(r *kgo.Record, in Input, seen []bool) {
 	t.Records++
 	at, ours := in.Index(r.Key)

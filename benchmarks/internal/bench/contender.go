@@ -16,47 +16,46 @@ import (
 	"time"
 )
 
-// envTask has the task of a contender's process.
+// envTask is the environment variable with the Task of a contender's process.
 const envTask = "ONCEBUS_BENCH_TASK"
 
-// Task has the settings of a contender. All contenders, also those in Java, read
-// Input, write to Output, and commit their offsets of Input in the group
-// [Task.Group].
+// Task has the settings of a contender. All contenders, including those in Java, read Input, write to Output, and
+// commit their offsets of Input in the group [Task.Group].
 type Task struct {
 	Role       Role
-	App        string // prefix of its groups, transactional ids and topics
+	App        string // prefix of the contender's groups, transactional ids and topics
 	Brokers    []string
 	Input      string
-	Partitions int           // of every topic
-	Workers    int           // of each stage; threads of Kafka Streams
+	Partitions int           // number of partitions of every topic
+	Workers    int           // workers of each stage; for Kafka Streams, threads
 	Commit     time.Duration // commit interval
 	StateDir   string
-	Instance   string        // names the process among those of App; empty for a single one
-	Profile    string        // file for a CPU profile; empty for none
-	Route      string        // further lines of oncebus's route, with their indentation
-	Window     time.Duration // how long an event is stored; the constant [Window] if 0
-	Payload    bool          // peers take the dedup key from the payload, as oncebus always does
+	Instance   string        // name of the process among the processes of App; empty if there is only one
+	Profile    string        // file for a CPU profile; empty: no profile
+	Route      string        // further lines for the route of oncebus, already indented
+	Window     time.Duration // how long a contender stores an event; 0 means the constant [Window]
+	Payload    bool          // peers take the dedup key from the payload, as oncebus always does, instead of from the record key
 }
 
-// Role is a contender in Go. Routed means two stages, each with its own transactions,
-// and a topic between them.
+// Role is a contender in Go. Routed means that it has two stages, each with its own transactions, and a topic between
+// them.
 type Role struct {
-	Oncebus   bool // else the passthrough
+	Oncebus   bool // the contender is oncebus; otherwise the passthrough
 	Routed    bool
-	Changelog bool // the passthrough writes a small record for each event
+	Changelog bool // the passthrough also writes a small record for each event
 }
 
 // Window is how long contenders store an event: longer than any run.
 const Window = 24 * time.Hour
 
-// SessionTimeout is how long the broker waits for a member of a contender's group that
-// is silent: oncebus's default.
+// SessionTimeout is how long the broker waits for a silent member of a contender's group. It is the default of
+// oncebus.
 const SessionTimeout = 10 * time.Second
 
 // Stored returns how long the contender stores an event.
 func (t Task) Stored() time.Duration { return cmp.Or(t.Window, Window) }
 
-// KeySource names where peers take the dedup key from, as the Java programs know it.
+// KeySource returns the name of the place from which peers take the dedup key, as the Java programs spell it.
 func (t Task) KeySource() string {
 	if t.Payload {
 		return "payload"
@@ -64,23 +63,23 @@ func (t Task) KeySource() string {
 	return "record"
 }
 
-// Member is the name of the process in its group.
+// Member returns the name of the process in its group.
 func (t Task) Member() string { return cmp.Or(t.Instance, "bench") }
 
-// Output is the topic of the contender's output.
+// Output returns the topic with the contender's output.
 func (t Task) Output() string { return t.App + "-output" }
 
-// Side is the topic of the passthrough's changelog, or of oncebus's dead letters.
+// Side returns the topic of the passthrough's changelog, or of oncebus's dead letters.
 func (t Task) Side() string { return t.App + "-side" }
 
-// between is the topic between the two stages of the passthrough.
+// between returns the topic between the two stages of the passthrough.
 func (t Task) between() string { return t.App + "-between" }
 
-// The groups of the stages, named like those of oncebus.
+// The consumer groups of the stages have the same names as in oncebus.
 func (t Task) routeGroup() string { return t.App + "-route" }
 func (t Task) dedupGroup() string { return t.App + "-dedup" }
 
-// Group is the consumer group that reads Input.
+// Group returns the consumer group that reads Input.
 func (t Task) Group() string {
 	if t.Role.Routed {
 		return t.routeGroup()
@@ -97,7 +96,7 @@ func (t Task) Topics() []string {
 	return topics
 }
 
-// Command starts this program again as the contender of the task. SIGTERM ends it.
+// Command returns a command that starts this program again as the contender of the task. SIGTERM ends that process.
 func (t Task) Command(ctx context.Context) (*exec.Cmd, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -113,8 +112,8 @@ func (t Task) Command(ctx context.Context) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// ChildMain returns at once in a benchmark's process. In one that [Task.Command]
-// started it runs the contender and exits.
+// ChildMain returns at once in the process of a benchmark. In a process that [Task.Command] started, it runs the
+// contender and exits.
 func ChildMain() {
 	text, is := os.LookupEnv(envTask)
 	if !is {

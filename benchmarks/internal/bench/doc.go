@@ -1,21 +1,17 @@
-// Package bench has the parts that the benchmark commands share: a broker,
-// the input, the contenders that are Go code (the passthrough, which is the
-// limit, and oncebus), figures, charts and the head of a report.
+// Package bench has the parts that the benchmark commands share: a broker, the input, the contenders that are written
+// in Go (oncebus, and the passthrough, which is the limit), figures, charts and the head of a report.
 //
-// It may import packages processor, dedup/rules and state, because the role
-// oncebus is the product in a process of the benchmark; and kafkatest and
-// program. Only package main of a benchmark imports it.
+// It may import packages processor, dedup/rules and state, because the role oncebus runs the product in a process of
+// the benchmark; it may also import kafkatest and program. Only package main of a benchmark imports it.
 //
 // Invariants:
-//   - A contender is a separate process, so that its CPU time and memory are
-//     its own. Those that are Go code are the benchmark's program again; its
-//     environment says which: main calls [ChildMain] first, and [Task.Command]
-//     makes the command that starts one.
-//   - All contenders, also those in Java, get the same [Task].
-//   - The input is a function of its parameters ([Input.Record]), so that a
-//     check can compute every record again.
+//   - Each contender is a separate process, so that its CPU time and memory can be measured. For a contender in Go
+//     this process is the benchmark's own program: main calls [ChildMain] first, the environment says which contender
+//     to run, and [Task.Command] returns the command that starts it.
+//   - All contenders, including those in Java, get the same [Task].
+//   - The input is a function of its parameters ([Input.Record]), so that a check can compute every record again.
 //
 // What looks wrong:
-//   - The passthrough copies the client settings of oncebus by hand: the difference
-//     between the two is the cost of everything else.
+//   - The passthrough copies the client settings of oncebus by hand. The difference between the two contenders is
+//     then the cost of everything else.
 package bench

@@ -11,13 +11,13 @@ type Spread struct {
 	Median, Low, High float64
 }
 
-// SpreadOf returns the spread of at least one value.
+// SpreadOf returns the spread of the values. There must be at least one.
 func SpreadOf(values []float64) Spread {
 	sorted := slices.Sorted(slices.Values(values))
 	return Spread{Median: Percentile(sorted, 50), Low: sorted[0], High: sorted[len(sorted)-1]}
 }
 
-// SpreadBy returns the spread of a figure of several runs; zeros without any.
+// SpreadBy returns the spread of one figure over several runs; zeros if there are no runs.
 func SpreadBy[R any](runs []R, figure func(R) float64) Spread {
 	if len(runs) == 0 {
 		return Spread{}
@@ -29,8 +29,8 @@ func SpreadBy[R any](runs []R, figure func(R) float64) Spread {
 	return SpreadOf(values)
 }
 
-// Percentile returns the value below which p percent of the sorted values are,
-// interpolated between two of them; NaN if there are none.
+// Percentile returns the value below which p percent of the sorted values are. It interpolates between neighbouring
+// values, and returns NaN if there are none.
 func Percentile(sorted []float64, p float64) float64 {
 	if len(sorted) == 0 {
 		return math.NaN()
@@ -41,7 +41,7 @@ func Percentile(sorted []float64, p float64) float64 {
 	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
 }
 
-// Ratio returns a / b as text; a dash if b was not measured.
+// Ratio returns a / b as text. It returns a dash if b is 0, that is, not measured.
 func Ratio(a, b float64) string {
 	if b == 0 {
 		return "-"
@@ -49,7 +49,7 @@ func Ratio(a, b float64) string {
 	return fmt.Sprintf("%.2f", a/b)
 }
 
-// Figure formats a figure; a dash if it is 0, for not measured.
+// Figure formats a figure. It returns a dash if v is 0, that is, not measured.
 func Figure(format string, v float64) string {
 	if v == 0 {
 		return "-"
@@ -57,7 +57,7 @@ func Figure(format string, v float64) string {
 	return fmt.Sprintf(format, v)
 }
 
-// WithSpread formats milliseconds with the lowest and the highest in brackets.
+// WithSpread formats the median in milliseconds, followed by the lowest and the highest value in brackets.
 func WithSpread(s Spread) string {
 	return fmt.Sprintf("%s (%s, %s)", Millis(s.Median), Millis(s.Low), Millis(s.High))
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Goal is a target that was set before the measurement, with the measured value.
+// Goal is a target that was set before the measurement, together with the measured value.
 type Goal struct {
 	What    string
 	Want    string
@@ -34,8 +34,8 @@ func OpenGoal(what, want string) Goal {
 	return Goal{What: what, Want: want, Got: "-", Verdict: NotMeasured}
 }
 
-// AtMost returns the goal that a measured value is at most a bound. The format is of one
-// value with its unit, such as "%.1f ms".
+// AtMost returns the goal that the measured value is at most bound. format formats one value with its unit, such as
+// "%.1f ms".
 func AtMost(what, format string, value, bound float64) Goal {
 	return NewGoal(what, "at most "+fmt.Sprintf(format, bound), fmt.Sprintf(format, value), value <= bound)
 }

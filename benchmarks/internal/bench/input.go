@@ -11,21 +11,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Input is a topic of trade signals of about 230 bytes, with the trace id as key,
-// some of them duplicates of earlier ones. The n-th event of an Input is always the
-// same.
+// Input is a topic with trade signals of about 230 bytes, whose record key is the trace id. Some of them are
+// duplicates of earlier signals. The n-th event of an Input is always the same.
 type Input struct {
 	Topic      string
 	Partitions int
 	Events     int
 	Duplicates int       // percent, at most 50
-	First      int       // the lowest id; Inputs that share no ids start at different ones
+	First      int       // the lowest id; Inputs that must not share ids start at different ones
 	Start      time.Time // event time of the first event
 }
 
-// Every block of blockEvents events begins with the duplicates. A duplicate repeats
-// the event duplicateDistance before it. That is half a block earlier, so it is not a
-// duplicate itself, as long as at most half are duplicates.
+// Every block of blockEvents events begins with its duplicates. A duplicate repeats the event that is
+// duplicateDistance, half a block, before it. As long as at most half of the events are duplicates, that earlier
+// event is not a duplicate itself.
 const (
 	blockEvents       = 100
 	duplicateDistance = 950
@@ -52,7 +51,8 @@ func (in Input) Record(n int) *kgo.Record {
 
 // Distinct returns the number of distinct ids among the events.
 func (in Input) Distinct() int {
-	// Blocks have the same number of duplicates, except for the first ones.
+	// All blocks have the same number of duplicates, except for the first blocks, which have no earlier event to
+	// repeat.
 	duplicates := in.Events/blockEvents*in.Duplicates + min(in.Events%blockEvents, in.Duplicates)
 	early := min(in.Events, duplicateDistance)
 	duplicates -= early/blockEvents*in.Duplicates + min(early%blockEvents, in.Duplicates)
@@ -61,8 +61,8 @@ func (in Input) Distinct() int {
 
 const keyPrefix = "trace-"
 
-// Index returns the index of a record's id among the ids, from 0, or false for a
-// record that is not of this input.
+// Index returns the position of a record's id among the ids of the input, from 0. It returns false for a record that
+// is not from this input.
 func (in Input) Index(key []byte) (int, bool) {
 	if len(key) < len(keyPrefix) || string(key[:len(keyPrefix)]) != keyPrefix {
 		return 0, false

@@ -17,9 +17,9 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// Main is a benchmark's main: parse reads its flags, run works until it is done or
-// the context ends by SIGINT or SIGTERM. Exit codes: 1 for an error of run, 2 for one
-// of parse. In a contender's process it calls [ChildMain].
+// Main is the main function of a benchmark. parse reads the flags. run works until it is done, or until SIGINT or
+// SIGTERM ends its context. The exit code is 1 for an error of run and 2 for an error of parse. In the process of a
+// contender, Main calls [ChildMain] instead.
 func Main(name string, parse func() error, run func(ctx context.Context) error) {
 	ChildMain()
 	if err := parse(); err != nil {
@@ -35,7 +35,7 @@ func Main(name string, parse func() error, run func(ctx context.Context) error) 
 	}
 }
 
-// Ints reads the value of a flag that is a list of numbers from 1.
+// Ints parses the value of a flag that is a list of numbers; each must be at least 1.
 func Ints(name, text string) (list []int, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(part)
@@ -47,8 +47,7 @@ func Ints(name, text string) (list []int, err error) {
 	return list, nil
 }
 
-// CommitIntervals reads the value of -commit-intervals. The error has every
-// invalid part.
+// CommitIntervals parses the value of -commit-intervals. The error names every part that is invalid.
 func CommitIntervals(text string) (list []time.Duration, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		commit, parseErr := time.ParseDuration(part)
@@ -60,12 +59,13 @@ func CommitIntervals(text string) (list []time.Duration, err error) {
 	return list, err
 }
 
-// Selected reports whether a name contains one of the parts of -only, comma separated.
+// Selected reports whether name contains one of the comma separated parts of only, the value of -only.
 func Selected(name, only string) bool {
 	return slices.ContainsFunc(strings.Split(only, ","), func(part string) bool { return strings.Contains(name, part) })
 }
 
-// While returns a context that ends when a process ends, with the error of its end as the cause.
+// While returns a context that ends when the process ends. The cause of the context is then the error with which the
+// process ended.
 func While(ctx context.Context, p *program.Process) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	transactionTimeout = 15 * time.Second // oncebus's default
-	pollRecords        = 10_000           // events of one poll, at most
-	transactionRecords = 50_000           // events of one transaction, at most
+	transactionTimeout = 15 * time.Second // the default of oncebus
+	pollRecords        = 10_000           // maximal number of events of one poll
+	transactionRecords = 50_000           // maximal number of events of one transaction
 )
 
 // stage is one transactional consumer and producer of the passthrough.
 type stage struct {
 	group, id string // consumer group, transactional id
 	from, to  string
-	changelog string // topic of a small record for each event; empty for none
+	changelog string // topic that gets a small record for each event; empty: none
 	commit    time.Duration
 }
 
-// passthrough is the limit: it only consumes, produces and commits, with the client
-// and the settings of oncebus. Its last stage writes the changelog.
+// passthrough is the limit: it only consumes, produces and commits, with the same client and the same settings as
+// oncebus. Its last stage also writes the changelog.
 func (t Task) passthrough(ctx context.Context) error {
 	last := stage{group: t.dedupGroup(), from: t.Input, to: t.Output(), commit: t.Commit}
 	if t.Role.Changelog {
@@ -63,9 +63,9 @@ func (s stage) run(ctx context.Context, brokers []string) error {
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.BlockRebalanceOnPoll(),
 		kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(256<<20), kgo.ProducerLinger(min(s.commit/4, 25*time.Millisecond)),
 		kgo.FetchMaxWait(500*time.Millisecond),
-		// A produce request that arrives before the markers of the previous
-		// transaction is retried only after a metadata update. With franz-go's
-		// default of 5 s the limit would sometimes wait for seconds.
+		// If a produce request arrives before the markers of the previous transaction, franz-go retries it only after
+		// the next update of the metadata. With franz-go's default of 5 s, the limit would sometimes wait for
+		// seconds.
 		kgo.MetadataMinAge(250*time.Millisecond))
 	if err != nil {
 		return err
@@ -80,8 +80,8 @@ func (s stage) run(ctx context.Context, brokers []string) error {
 	return nil
 }
 
-// transaction forwards events until the commit interval is over. It commits its
-// events even when ctx ends.
+// transaction forwards events until the commit interval is over. If ctx ends meanwhile, it still commits the events
+// that it has forwarded.
 func (s stage) transaction(ctx context.Context, session *kgo.GroupTransactSession) error {
 	fetches := session.PollRecords(ctx, pollRecords)
 	if fetches.NumRecords() == 0 {
@@ -110,7 +110,7 @@ func (s stage) transaction(ctx context.Context, session *kgo.GroupTransactSessio
 	return errors.Join(failed, err)
 }
 
-// The size of the passthrough's changelog records, about that of oncebus's.
+// The size of a record in the passthrough's changelog is about the size in oncebus's changelog.
 const (
 	changelogKey   = 16
 	changelogValue = 20

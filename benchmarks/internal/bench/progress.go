@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// Progress says on stderr how long a benchmark takes, and how far it is.
+// Progress prints on stderr how long a benchmark takes, and how far it is.
 type Progress struct {
-	guesses []time.Duration // of the runs
+	guesses []time.Duration // estimated duration of each run
 	done    int
 	began   time.Time
 	out     io.Writer
 }
 
-// estimate ends a benchmark once it has said how long it takes.
+// estimate makes a benchmark end as soon as it has printed how long it would take.
 var estimate = flag.Bool("estimate", false, "say how long the benchmark takes, and end")
 
-// errEstimated is not an error for [Main].
+// errEstimated ends a benchmark after the estimate. [Main] does not treat it as an error.
 var errEstimated = errors.New("the benchmark only says how long it takes")
 
-// StartProgress says before the first of so many runs how long they take if each takes as
-// long as a guess. A benchmark calls it before it starts anything, and returns its error.
+// StartProgress prints before the first run how long all runs take, if each takes as long as guess. A benchmark calls
+// it before it starts anything, and returns its error.
 func StartProgress(runs int, guess time.Duration) (*Progress, error) {
 	return StartRuns(slices.Repeat([]time.Duration{guess}, runs))
 }
 
-// StartRuns is [StartProgress] for runs that differ in length.
+// StartRuns is [StartProgress] for runs with different durations.
 func StartRuns(guesses []time.Duration) (*Progress, error) {
 	p := startRuns(os.Stderr, guesses)
 	if *estimate {
@@ -45,13 +45,13 @@ func startRuns(out io.Writer, guesses []time.Duration) *Progress {
 	return p
 }
 
-// Next says how long the next run takes by its guess.
+// Next prints how long the next run takes by its guess.
 func (p *Progress) Next(format string, args ...any) {
 	fmt.Fprintf(p.out, "%s: about %v\n", fmt.Sprintf(format, args...), rounded(p.guesses[p.done]))
 }
 
-// Done says that a run ended, with its result, and how long the others take if the guesses
-// for them are as wrong as those for the runs before.
+// Done prints that a run ended, with its result. It also prints how long the other runs take; for this it corrects
+// their guesses by the error of the guesses so far.
 func (p *Progress) Done(format string, args ...any) {
 	p.done = min(p.done+1, len(p.guesses))
 	was, left := sum(p.guesses[:p.done]), sum(p.guesses[p.done:])

@@ -28,19 +28,19 @@ type Machine struct {
 	Go        string
 	Kafka     string
 	FranzGo   string
-	// Load is the load average of the minute before the benchmark: other work affects
-	// rates most, CPU for each event least.
+	// Load is the load average of the minute before the benchmark. Other work on the machine affects rates most, and
+	// the CPU time per event least.
 	Load string
 	Date string
 }
 
-// ThisMachine describes the machine; call it before the benchmark loads it.
+// ThisMachine describes the machine. Call it before the benchmark puts load on the machine.
 func ThisMachine() Machine {
 	m := Machine{
 		CPU: "unknown processor", Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH,
 		Go: runtime.Version(), Kafka: kafkatest.Version(), FranzGo: "unknown", Load: LoadAverage(), Date: time.Now().UTC().Format(time.DateOnly),
 	}
-	// Without /proc the fields stay empty.
+	// On a system without /proc these fields stay empty.
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		m.CPU = field(info, "model name")
 	}
@@ -76,8 +76,8 @@ func (m Machine) Head(title, command string) string {
 		title, m.Date, m.CPU, m.Cores, m.MemoryGiB, m.OS, m.Go, m.FranzGo, m.Kafka, m.Load, command)
 }
 
-// Command returns the command line that repeats a benchmark, with the flags that were
-// set. It omits those that only name directories, which differ on each machine.
+// Command returns the command line that repeats a benchmark, with the flags that were set. It leaves out flags that
+// only name directories (where), because these differ on each machine.
 func Command(name string, where ...string) string {
 	line := "go run ./benchmarks/" + name
 	flag.Visit(func(f *flag.Flag) {
@@ -88,8 +88,8 @@ func Command(name string, where ...string) string {
 	return line
 }
 
-// argument is a flag as in a command line. Package flag takes a word after a boolean flag
-// for the end of the flags, so such a value is part of the word.
+// argument returns a flag in the form of a command line. Package flag takes a separate word after a boolean flag for
+// the end of the flags, so the value of a boolean flag follows an equals sign.
 func argument(f *flag.Flag) string {
 	value := f.Value.String()
 	if b, is := f.Value.(interface{ IsBoolFlag() bool }); is && b.IsBoolFlag() {
@@ -107,16 +107,16 @@ func argument(f *flag.Flag) string {
 // Report is what a benchmark has found.
 type Report struct {
 	Title  string
-	Name   string // of the benchmark
-	File   string // the names of its files begin so; empty for Name
+	Name   string // name of the benchmark
+	File   string // beginning of the names of its files; empty means Name
 	Text   string // Markdown
 	Goals  []Goal
-	Charts map[string]Chart // by the end of their file's name, such as "-cpu"
-	Result any              // all figures, for JSON
+	Charts map[string]Chart // by the end of the chart's file name, such as "-cpu"
+	Result any              // all figures, written as JSON
 }
 
-// Publish prints a report. Unless dir is empty, it also writes the report as Markdown and
-// JSON with its charts to dir, which it creates.
+// Publish prints a report. Unless dir is empty, it also creates dir and writes the report there, as Markdown and JSON
+// together with the charts.
 func (m Machine) Publish(dir string, r Report) error {
 	command := Command(r.Name)
 	text := m.Head(r.Title, command) + strings.TrimRight(r.Text, "\n") + "\n" + GoalTable(r.Goals)
@@ -148,8 +148,7 @@ func (m Machine) Publish(dir string, r Report) error {
 	return errors.Join(errs...)
 }
 
-// field returns a value of a file of /proc with lines "name: value"; empty if
-// the name is missing.
+// field returns the value of a line "name: value" in a file of /proc; empty if there is no such line.
 func field(file []byte, name string) string {
 	for line := range strings.Lines(string(file)) {
 		if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == name {

@@ -1,11 +1,9 @@
 // Package jvm builds the Java programs that benchmarks compare oncebus with.
 //
-// It owns how jars are fetched with Maven and sources compiled with javac, into
-// the user's cache directory. It may import no package of the product.
+// It owns how Maven fetches the jars and javac compiles the sources, into the user's cache directory. It may import
+// no package of the product.
 //
 // Invariants:
-//   - A directory with jars or classes exists only complete: a build that fails
-//     leaves none behind.
-//   - The names of directories have a digest of their sources: a change builds
-//     again.
+//   - A directory with jars or classes is always complete: a build that fails leaves no directory behind.
+//   - The name of a directory contains a digest of its sources, so changed sources are built again.
 package jvm

@@ -20,9 +20,9 @@ const dependencyPlugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1
 
 // Program is one Java class with a main method, and the jars that it needs.
 type Program struct {
-	Name   string // of its directories in the cache
+	Name   string // the beginning of the names of its directories in the cache
 	Class  string
-	Pom    []byte // has the jars as dependencies
+	Pom    []byte // names the jars as dependencies
 	Source []byte
 }
 
@@ -31,8 +31,8 @@ type App struct {
 	java, classPath, class string
 }
 
-// Build fetches the jars with Maven and compiles the program into the user's cache
-// directory, unless they are there.
+// Build fetches the jars with Maven and compiles the program into the user's cache directory, unless both are there
+// already.
 func (p Program) Build(ctx context.Context) (*App, error) {
 	java, err := tool("java")
 	if err != nil {
@@ -55,9 +55,8 @@ func (p Program) Build(ctx context.Context) (*App, error) {
 	return &App{java: java, classPath: classes + string(filepath.ListSeparator) + jars, class: p.Class}, nil
 }
 
-// Command returns a command that runs the program. The JVM's temporary directory is
-// temp, which it creates: RocksDB extracts its library there at every start. With
-// temp below the state directory, the two are removed together.
+// Command returns a command that runs the program. It creates temp as the temporary directory of the JVM: RocksDB
+// extracts its native library there at every start. If temp is below the state directory, both are removed together.
 func (a *App) Command(ctx context.Context, heapMiB int, temp string, options ...string) (*exec.Cmd, error) {
 	if err := os.MkdirAll(temp, 0o755); err != nil {
 		return nil, err
@@ -70,8 +69,8 @@ func (a *App) Command(ctx context.Context, heapMiB int, temp string, options ...
 	return cmd, nil
 }
 
-// once creates a directory that is always complete: fill works on one next to it,
-// which is renamed last. Of two concurrent calls one wins.
+// once creates a directory that is complete whenever it exists: fill works on another directory next to it, which
+// once renames at the end. If two calls run concurrently, one of their directories is kept.
 func once(dir string, fill func(part string) error) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -83,7 +82,7 @@ func once(dir string, fill func(part string) error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(part) }() // renamed already if all succeeded
+	defer func() { _ = os.RemoveAll(part) }() // after a success the directory was renamed and is not here any more
 	if err := fill(part); err != nil {
 		return err
 	}
@@ -101,7 +100,7 @@ func (p Program) fetch(ctx context.Context, to string) error {
 	if err != nil {
 		return errors.New("this needs Maven (mvn) once, and it is not in PATH")
 	}
-	// Not in the directory itself, which must contain only jars.
+	// The pom is in another directory, because the target directory must contain only jars.
 	project, err := os.MkdirTemp("", "oncebus-pom-")
 	if err != nil {
 		return err
@@ -120,7 +119,7 @@ func (p Program) compile(ctx context.Context, jars, to string) error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(to, p.Class+".java") // its name must be that of its class
+	file := filepath.Join(to, p.Class+".java") // javac requires that the file has the name of the class
 	if err := os.WriteFile(file, p.Source, 0o600); err != nil {
 		return err
 	}

@@ -1,17 +1,15 @@
-// Package openloop has the parts that latency benchmarks share: a schedule that is
-// fixed before the first event, a generator that keeps to it whatever the
-// responses, and a histogram of latencies from the due times.
+// Package openloop has the parts that latency benchmarks share: a schedule that is fixed before the first event, a
+// generator that keeps to this schedule whatever the responses are, and a histogram of latencies, which count from
+// the due times.
 //
 // It may import the standard library only.
 //
 // Invariants:
-//   - Latency counts from when an event is due, not from when it is sent. An
-//     event that waits because an earlier one was slow counts with its wait (no
-//     coordinated omission).
+//   - The latency of an event counts from when it is due, not from when it is sent. If an event has to wait because
+//     an earlier event was slow, its wait counts (no coordinated omission).
 //
 // What looks wrong:
-//   - On Linux the generator sleeps in the kernel: half of the ticks of the Go
-//     runtime's timers were more than 0.5 ms late, these 0.07 ms.
-//   - This pause is not kafkatest.Pause, which waits for other processes and
-//     ends with its context.
+//   - On Linux the generator sleeps in the kernel. With the timers of the Go runtime, half of the ticks were more
+//     than 0.5 ms late; with the kernel's sleep, 0.07 ms.
+//   - The generator does not use kafkatest.Pause, which waits for other processes and ends with its context.
 package openloop

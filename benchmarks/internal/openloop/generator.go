@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Clock is the time source of the generator. Tests use one that they advance.
+// Clock is the time source of the generator. Tests use a clock that they advance themselves.
 type Clock struct {
 	Now   func() time.Duration // since the start of the schedule
 	Sleep func(time.Duration)  // waits for about this long
@@ -18,19 +18,18 @@ func ClockFrom(start time.Time) Clock {
 	return Clock{Now: func() time.Duration { return time.Since(start) }, Sleep: pause}
 }
 
-// Generator produces the events of a schedule when they are due. It is open loop: it
-// waits for no response. After a delay of any cause it sends at once all events that
-// are due.
+// Generator produces the events of a schedule when they are due. It is an open loop: it waits for no response. After
+// a delay, whatever its cause, it sends all events that are due at once.
 type Generator struct {
 	Schedule Schedule
 	Clock    Clock
 	Send     func(n int)
-	// Behind is how long after its due time each measured event was passed to the
-	// client: the generator's part of the latency.
+	// Behind is how long after its due time each measured event was passed to the client. This is the generator's
+	// share of the latency.
 	Behind Histogram
 }
 
-// Run returns when the last event was sent, or with the error of ctx.
+// Run returns nil when the last event was sent, or the error of ctx.
 func (g *Generator) Run(ctx context.Context) error {
 	for n := range g.Schedule.Events() {
 		due := g.Schedule.Due(n)

@@ -13,22 +13,21 @@ import (
 const (
 	octaveBits       = 7
 	bucketsPerOctave = 1 << octaveBits
-	// bucketCount covers all of int64: the values below 2*bucketsPerOctave one
-	// by one, which is two octaves' worth, and the octaves above them.
+	// bucketCount is the number of buckets for all of int64: one bucket for each value below 2*bucketsPerOctave,
+	// which takes the place of two octaves, and bucketsPerOctave buckets for each octave above.
 	bucketCount = (64 - octaveBits) * bucketsPerOctave
 )
 
-// Histogram counts durations in log-linear buckets, as HdrHistogram does. Its
-// quantiles are never below the true ones and at most 0.8 % above. The zero
-// value is empty and ready.
+// Histogram counts durations in log-linear buckets, like HdrHistogram. A quantile is never below the true quantile
+// and at most 0.8 % above it. The zero value is an empty histogram.
 type Histogram struct {
 	counts  [bucketCount]uint64
 	Total   uint64
-	Highest time.Duration // exact
+	Highest time.Duration // exact, not rounded to a bucket
 }
 
-// bucketOf returns the bucket of v, which is not negative: the position of its
-// highest bit and the octaveBits bits below it.
+// bucketOf returns the bucket of v, which must not be negative. The bucket follows from the position of the highest
+// bit of v and the octaveBits bits below it.
 func bucketOf(v int64) int {
 	shift := max(0, bits.Len64(uint64(v))-octaveBits-1)
 	return shift*bucketsPerOctave + int(v>>shift)
@@ -40,8 +39,7 @@ func bucketTop(bucket int) int64 {
 	return (int64(bucket-shift*bucketsPerOctave)+1)<<shift - 1
 }
 
-// Record counts d. A negative duration counts as 0: a clock that steps back must not
-// lose an event.
+// Record counts d. A negative duration counts as 0, so that a clock that steps back loses no event.
 func (h *Histogram) Record(d time.Duration) {
 	d = max(0, d)
 	h.counts[bucketOf(int64(d))]++
@@ -58,13 +56,13 @@ func (h *Histogram) Add(other *Histogram) {
 	h.Highest = max(h.Highest, other.Highest)
 }
 
-// Quantile returns the value that a share of q of all values does not exceed; 0 if
-// there are none.
+// Quantile returns the smallest bucket value that a share of q of all values does not exceed; 0 if there are no
+// values.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.Total == 0 {
 		return 0
 	}
-	// The rank is counted from 1; above it are at most (1-q) of the values.
+	// The rank counts from 1. At most (1-q) of the values are above it.
 	rank := h.Total - min(h.Total-1, uint64((1-q)*float64(h.Total)+rankSlack))
 	for i, n := range &h.counts {
 		if n >= rank {
@@ -75,6 +73,6 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return h.Highest
 }
 
-// rankSlack compensates for 1-q, which floating point makes slightly too small: of
-// 1000 values, 0.99 must leave 10 above it.
+// rankSlack compensates for rounding: in floating point 1-q is slightly too small. For example, of 1000 values the
+// quantile 0.99 must leave 10 above it.
 const rankSlack = 1e-6

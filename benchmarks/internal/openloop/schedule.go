@@ -5,24 +5,22 @@ package openloop
 import "time"
 
 const (
-	// Tick is the time between two batches. A producer that serves requests would
-	// send each event by itself, which this generator cannot time at 100,000 a
-	// second.
+	// Tick is the time between two batches of events. A producer that serves requests would send each event
+	// separately, but at 100,000 events a second this generator cannot wait between single events.
 	Tick = time.Millisecond
-	// Cooldown continues at the same rate, without duplicates, after the measured
-	// part. The last measured event meets the same traffic as the others. By the
-	// order of events every duplicate is judged when the Cooldown has arrived.
+	// Cooldown is traffic at the same rate, but without duplicates, after the measured part, so that the last
+	// measured event meets the same traffic as the others. Because of the order of events, all duplicates have been
+	// judged once the events of the Cooldown have arrived.
 	Cooldown = time.Second
-	// duplicateDistance is how many events after the first its duplicate is due. Its
-	// last digits are 50, so that with at most 50 % of duplicates no duplicate
-	// repeats a duplicate.
+	// duplicateDistance is how many events after the first event its duplicate is due. Its last two digits are 50, so
+	// that with at most 50 % of duplicates no duplicate repeats another duplicate.
 	duplicateDistance = 950
-	// DuplicatesMax is the maximum of Schedule.Duplicates.
+	// DuplicatesMax is the highest value of Schedule.Duplicates, in percent.
 	DuplicatesMax = 50 // percent
 )
 
-// Schedule has the due time of every event, fixed in advance: responses of the system
-// and delays of the generator do not change it. Events are numbered from 0.
+// Schedule says when every event is due. It is fixed in advance: neither responses of the system nor delays of the
+// generator change it. Events are numbered from 0.
 type Schedule struct {
 	Rate       int           // events a second
 	Warmup     time.Duration // not measured
@@ -30,8 +28,8 @@ type Schedule struct {
 	Duplicates int // percent
 }
 
-// Due returns when event n is due, from the start of the schedule: at the rate,
-// rounded down to the Tick.
+// Due returns when event n is due, counted from the start of the schedule. The events come at an even rate; the times
+// are rounded down to the Tick.
 func (s Schedule) Due(n int) time.Duration {
 	return (time.Duration(n) * time.Second / time.Duration(s.Rate)).Truncate(Tick)
 }

@@ -17,7 +17,7 @@ import (
 	"oncebus/benchmarks/internal/server"
 )
 
-// handwritten is the program of the module benchmarks/handwritten with a kind of store.
+// handwritten returns the peer that is the program of the module benchmarks/handwritten with one kind of store.
 func handwritten(name, store, debian string, start func(context.Context) (*server.Server, error)) Peer {
 	var binary string
 	return Peer{
@@ -47,8 +47,8 @@ func handwrittenSettings(t bench.Task, store, address string) (env []string) {
 	return env
 }
 
-// buildHandwritten builds the program into the user's cache directory. Go's build
-// cache makes this quick if nothing changed.
+// buildHandwritten builds the program into the user's cache directory. If nothing has changed, Go's build cache makes
+// this quick.
 func buildHandwritten(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

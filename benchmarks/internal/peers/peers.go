@@ -16,19 +16,19 @@ import (
 	"oncebus/benchmarks/streams"
 )
 
-// Peer is a way to deduplicate.
+// Peer is another way to deduplicate a topic.
 type Peer struct {
 	Name string
-	// Processes is how many processes of it share the work in a run with faults.
+	// Processes is how many processes of the peer share the work in a run with faults.
 	Processes int
 
-	debian  string // the package of its server; "" for none
+	debian  string // Debian package of its server; "" if it needs none
 	server  func(context.Context) (*server.Server, error)
 	prepare func(context.Context) error
 	command func(context.Context, bench.Task, *server.Server) (*exec.Cmd, error)
 }
 
-// StreamsKeyValue is the peer that others are compared with.
+// StreamsKeyValue is the name of the peer with which benchmarks compare the others.
 const StreamsKeyValue = "Kafka Streams key-value"
 
 // All returns every peer.
@@ -77,8 +77,8 @@ func postgres(name string) Peer {
 	return handwritten(name, "postgres", server.PostgresPackage, server.Postgres)
 }
 
-// apacheFlink commits at each checkpoint: their interval is the task's commit interval,
-// unless it is given.
+// apacheFlink returns a peer on Flink. Flink commits at each checkpoint, so the checkpoint interval is the task's
+// commit interval unless checkpoint is given.
 func apacheFlink(name string, checkpoint time.Duration, expiry flink.Expiry) Peer {
 	var app *flink.App
 	return Peer{
@@ -93,7 +93,7 @@ func apacheFlink(name string, checkpoint time.Duration, expiry flink.Expiry) Pee
 	}
 }
 
-// Missing returns a line that says what to install for the peer, or "" if nothing.
+// Missing returns a line that says what to install for the peer; "" if nothing is missing.
 func (p Peer) Missing() string {
 	if p.debian == "" {
 		return ""
@@ -104,8 +104,8 @@ func (p Peer) Missing() string {
 // Prepare builds the peer, unless it is built.
 func (p Peer) Prepare(ctx context.Context) error { return p.prepare(ctx) }
 
-// StartServer starts the server of the peer's keys; nil if it has none. The caller
-// closes it.
+// StartServer starts the server in which the peer stores its keys. It returns nil if the peer has none. The caller
+// closes the server.
 func (p Peer) StartServer(ctx context.Context) (*server.Server, error) {
 	if p.server == nil {
 		return nil, nil
@@ -113,14 +113,14 @@ func (p Peer) StartServer(ctx context.Context) (*server.Server, error) {
 	return p.server(ctx)
 }
 
-// Command returns a process of the peer for a task. keys is its server.
+// Command returns the command of a process of the peer for a task. keys is the peer's server, or nil.
 func (p Peer) Command(ctx context.Context, t bench.Task, keys *server.Server) (*exec.Cmd, error) {
 	return p.command(ctx, t, keys)
 }
 
-// Choose returns the contenders whose name contains one of the parts of only, comma
-// separated, and builds their peers. of returns a contender's name, and its peer or nil. A
-// peer whose server is not installed is left out.
+// Choose returns the contenders whose name contains one of the comma separated parts of only, and builds their peers.
+// of returns the name of a contender, and its peer or nil. A contender whose peer's server is not installed is left
+// out.
 func Choose[C any](ctx context.Context, all []C, only string, of func(C) (string, *Peer)) (chosen []C, err error) {
 	for _, c := range all {
 		name, peer := of(c)

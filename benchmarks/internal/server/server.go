@@ -34,7 +34,7 @@ type Server struct {
 
 	dir     string
 	process *program.Process
-	stop    syscall.Signal // ends it in order, with exit code 0
+	stop    syscall.Signal // the signal that makes it end in good order, with exit code 0
 }
 
 // The Debian packages of the servers.
@@ -43,7 +43,7 @@ const (
 	PostgresPackage = "postgresql"
 )
 
-// Missing returns a line that says what to install for a server, or "" if nothing.
+// Missing returns a line that says what to install for a server; "" if nothing is missing.
 func Missing(debian string) string {
 	var err error
 	switch debian {
@@ -58,7 +58,7 @@ func Missing(debian string) string {
 	return ""
 }
 
-// Redis starts Redis with a policy of appendfsync.
+// Redis starts Redis. appendfsync is its policy for syncing its file to the disk.
 func Redis(ctx context.Context, appendfsync string) (*Server, error) {
 	s, port, err := prepare(ctx, "redis", syscall.SIGTERM)
 	if err != nil {
@@ -75,9 +75,9 @@ func Redis(ctx context.Context, appendfsync string) (*Server, error) {
 	})
 }
 
-// Postgres creates a cluster and starts PostgreSQL.
+// Postgres creates a database cluster and starts PostgreSQL.
 func Postgres(ctx context.Context) (*Server, error) {
-	s, port, err := prepare(ctx, "postgres", syscall.SIGINT) // SIGTERM waits for clients
+	s, port, err := prepare(ctx, "postgres", syscall.SIGINT) // SIGTERM would wait for the clients
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +106,8 @@ func Postgres(ctx context.Context) (*Server, error) {
 	})
 }
 
-// prepare makes the directory of a server, which belongs to the user that PostgreSQL
-// runs as, and finds a free port.
+// prepare finds a free port and makes the directory of a server. The directory belongs to the user that PostgreSQL
+// runs as.
 func prepare(ctx context.Context, name string, stop syscall.Signal) (s *Server, port string, err error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -129,8 +129,8 @@ func prepare(ctx context.Context, name string, stop syscall.Signal) (s *Server, 
 	return &Server{dir: dir, stop: stop}, port, nil
 }
 
-// start starts the process and waits until it accepts clients. If that fails it
-// leaves nothing behind.
+// start starts the process and waits until it accepts clients. If it fails, it leaves neither a process nor files
+// behind.
 func (s *Server) start(ctx context.Context, cmd *exec.Cmd, ready func(context.Context) error) (_ *Server, err error) {
 	defer func() {
 		if err != nil {
@@ -151,7 +151,7 @@ func (s *Server) start(ctx context.Context, cmd *exec.Cmd, ready func(context.Co
 // Close ends the server and removes its directory.
 func (s *Server) Close() (err error) {
 	if s.process != nil {
-		// Before SIGTERM, which for PostgreSQL is the slower way.
+		// This signal comes before the SIGTERM of Stop, with which PostgreSQL ends more slowly.
 		err = errors.Join(s.process.Signal(s.stop), s.process.Stop())
 	}
 	return errors.Join(err, os.RemoveAll(s.dir))
@@ -163,9 +163,8 @@ func (s *Server) Disk() (int64, error) { return bench.DiskBytes(s.dir) }
 // postgresUser is the user of Debian's package.
 const postgresUser = "postgres"
 
-// postgresCommand returns a command that runs a program of PostgreSQL, which refuses
-// to run as root. The change of user clears the parent-death signal: setpriv sets it
-// again.
+// postgresCommand returns a command that runs a program of PostgreSQL as another user, because PostgreSQL refuses to
+// run as root. The kernel clears the parent-death signal when the user changes, so setpriv sets it again.
 func postgresCommand(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
 	path, err := postgresTool(name)
 	if err != nil {
@@ -176,12 +175,11 @@ func postgresCommand(ctx context.Context, name string, args ...string) (*exec.Cm
 	}
 	args = append([]string{"--reuid=" + postgresUser, "--regid=" + postgresUser, "--clear-groups", "--pdeathsig=KILL", path}, args...)
 	cmd := exec.CommandContext(ctx, "setpriv", args...)
-	cmd.Dir = "/" // the working directory may be closed to the user
+	cmd.Dir = "/" // the user may have no right to enter the current working directory
 	return cmd, nil
 }
 
-// postgresTool finds a program of PostgreSQL in PATH, or that of the newest release in
-// Debian's directories.
+// postgresTool finds a program of PostgreSQL in PATH, or in Debian's directory of the newest release.
 func postgresTool(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err == nil {

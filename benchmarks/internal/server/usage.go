@@ -14,12 +14,11 @@ import (
 	"time"
 )
 
-// userHz is the unit of times in /proc on every architecture of Linux (proc(5),
-// USER_HZ).
+// userHz is the number of time units per second in /proc, on every architecture of Linux (proc(5), USER_HZ).
 const userHz = 100
 
-// CPU returns the CPU time of the server's processes: the first one, those that it has
-// waited for, and its children.
+// CPU returns the CPU time of the server: of its first process, of the processes that this process has waited for,
+// and of its children.
 func (s *Server) CPU() (sum time.Duration, err error) {
 	err = s.each(func(pid int) error {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -33,9 +32,9 @@ func (s *Server) CPU() (sum time.Duration, err error) {
 	return sum, err
 }
 
-// ticks adds user and system time of a process and of the children that it has waited
-// for: fields 14 to 17 of /proc/PID/stat, counted from 1. They come after the command's
-// name, which ends with the last parenthesis.
+// ticks returns user plus system time of a process and of the children that it has waited for: fields 14 to 17 of
+// /proc/PID/stat, counted from 1. The fields come after the name of the command, which ends with the last
+// parenthesis.
 func ticks(stat []byte) (sum int64, err error) {
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 15 {
@@ -51,8 +50,8 @@ func ticks(stat []byte) (sum int64, err error) {
 	return sum, nil
 }
 
-// Memory returns the memory of the server's processes now. A page that several share
-// counts once (PSS). It walks their page tables, so it is not for a busy loop.
+// Memory returns the current memory of the server's processes. A page that several processes share counts once (PSS).
+// The kernel walks their page tables for it, so do not call it in a tight loop.
 func (s *Server) Memory() (sum int64, err error) {
 	err = s.each(func(pid int) error {
 		rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -71,8 +70,7 @@ func (s *Server) Memory() (sum int64, err error) {
 	return sum, err
 }
 
-// each calls read with the server's process and its children. One that ends meanwhile
-// is left out.
+// each calls read with the server's process and each of its children. A child that ends meanwhile is left out.
 func (s *Server) each(read func(pid int) error) error {
 	root := s.process.PID()
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", root, root))

@@ -15,18 +15,19 @@ import (
 	"time"
 )
 
-// gateway is the other system: it charges cards.
+// gateway is the client of the other system, which charges cards.
 type gateway struct {
 	url string
-	// ask says that it knows no idempotency keys, so that it is asked for an earlier charge.
+	// ask says that the gateway does not accept idempotency keys, so the executor asks it for an earlier charge
+	// first.
 	ask bool
-	// limit is how long a request without an answer may take to have its effect.
+	// limit is how long a request whose answer did not arrive may take until it has its effect.
 	limit    time.Duration
 	client   *http.Client
-	stopping <-chan struct{} // the process stops
+	stopping <-chan struct{} // closed when the process is to stop
 }
 
-// newGateway returns nil without EXECUTOR_GATEWAY.
+// newGateway returns the gateway of EXECUTOR_GATEWAY; nil if the variable is not set.
 func newGateway(stopping <-chan struct{}) *gateway {
 	address := os.Getenv("EXECUTOR_GATEWAY")
 	if address == "" {
@@ -36,7 +37,7 @@ func newGateway(stopping <-chan struct{}) *gateway {
 	if ms, err := strconv.Atoi(os.Getenv("EXECUTOR_GATEWAY_LIMIT_MS")); err == nil {
 		g.limit = time.Duration(ms) * time.Millisecond
 	}
-	// No redirect is followed: a POST would become a GET.
+	// The client follows no redirect, because it would turn a POST into a GET.
 	g.client = &http.Client{Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return g
 }
@@ -53,10 +54,10 @@ const gatewayPause = 2 * time.Second
 // errStopping says that the process stops.
 var errStopping = errors.New("the process stops")
 
-// charge charges once. The error is that of ctx if it ended before, or errStopping. The gateway answers a
-// request whose Idempotency-Key it has seen as it did before. One without such keys is asked first for a
-// charge with the reference: an earlier request may have had its effect, although its answer was lost;
-// unsure says so.
+// charge charges once. If ctx or the process ends first, it returns the error of ctx or errStopping. A gateway with
+// idempotency keys answers a request whose Idempotency-Key it has seen with its earlier answer. A gateway without
+// them is first asked for a charge with the reference. unsure says that an earlier request may have had its effect
+// although its answer was lost.
 func (g *gateway) charge(ctx context.Context, c charge, unsure bool) error {
 	body, err := json.Marshal(c)
 	if err != nil {
@@ -90,15 +91,15 @@ func (g *gateway) charge(ctx context.Context, c charge, unsure bool) error {
 	}
 }
 
-// send returns whether the gateway has a charge: false where it was asked, and knows none. An error other
-// than errRejected says nothing about that.
+// send sends one request and returns whether the gateway has the charge; false if the gateway was asked and knows
+// none. Any error other than errRejected leaves open whether the gateway has charged.
 func (g *gateway) send(ctx context.Context, method, address, key string, body []byte) (charged bool, err error) {
 	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
 		return false, err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	if key != "" && !g.ask { // else net/http itself sends the request again
+	if key != "" && !g.ask { // the key would make net/http repeat the request by itself
 		request.Header.Set("Idempotency-Key", key)
 	}
 	answer, err := g.client.Do(request)
@@ -113,7 +114,7 @@ func (g *gateway) send(ctx context.Context, method, address, key string, body []
 		return false, nil
 	case method == http.MethodPost && (status == http.StatusBadRequest || status == http.StatusPaymentRequired || status == http.StatusUnprocessableEntity):
 		return false, fmt.Errorf("%w: the gateway answers %d", errRejected, status)
-	default: // it says nothing of the charge: wrong credentials, for example
+	default: // the answer says nothing about the charge, for example because of wrong credentials
 		return false, errors.Join(fmt.Errorf("the gateway answers %d", status), err)
 	}
 }

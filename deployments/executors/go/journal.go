@@ -9,10 +9,10 @@ import (
 	"syscall"
 )
 
-// journal is a file with two lines for each event: one before its work, and one with its outcome. Both
-// are on the disk before the executor goes on. After a crash the first line alone says that the work
-// may have had its effect. Its first line is the start id of the executor: with another journal, or without
-// this one, no start is granted again. The file is locked. Without a path nothing is kept.
+// journal is a file with two lines for each event: one before the work, and one with the outcome. The executor
+// continues only when the line is on the disk. If a crash leaves only the first of the two lines, the work may have
+// had its effect. The first line of the file has the start id of the executor: oncebus does not grant a start again
+// to a process with another journal or without one. The file is locked. Without a path the journal stores nothing.
 type journal struct {
 	id    string
 	file  *os.File
@@ -21,9 +21,9 @@ type journal struct {
 }
 
 type line struct {
-	ID     string `json:"id,omitempty"` // of the first line
+	ID     string `json:"id,omitempty"` // only in the first line of the file
 	Event  string `json:"event,omitempty"`
-	Kind   string `json:"kind,omitempty"` // of the outcome; "" before the work
+	Kind   string `json:"kind,omitempty"` // the kind of the outcome; "" in the line before the work
 	Result []byte `json:"result,omitempty"`
 }
 
@@ -45,7 +45,7 @@ func openJournal(path, instance string) (*journal, error) {
 	for lines.Scan() {
 		var l line
 		switch err := json.Unmarshal(lines.Bytes(), &l); {
-		case err != nil: // a crash cut it short: what it announces was not done
+		case err != nil: // a crash cut the line short, so the executor has not done what the line announces
 		case l.ID != "":
 			j.id, drawn = l.ID, false
 		default:
@@ -58,7 +58,7 @@ func openJournal(path, instance string) (*journal, error) {
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	if _, err = j.file.WriteString("\n"); err != nil { // ends a line that was cut short
+	if _, err = j.file.WriteString("\n"); err != nil { // ends a line that a crash cut short
 		return nil, fmt.Errorf("journal: %w", err)
 	}
 	if drawn {
@@ -73,7 +73,7 @@ func (j *journal) outcome(event string) (kind string, result []byte, known bool)
 	return l.Kind, l.Result, known
 }
 
-// begin notes that the work on an event begins, and returns whether it had begun before.
+// begin writes that the work on an event begins, and returns whether the journal already said so.
 func (j *journal) begin(event string) (again bool, err error) {
 	if j.begun[event] {
 		return true, nil

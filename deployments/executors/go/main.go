@@ -27,7 +27,7 @@ func main() {
 	stopped := ctx.Err() != nil
 	stop()
 	if err != nil && !stopped {
-		slog.Error("executor failed", "error", err) // a restart goes on
+		slog.Error("executor failed", "error", err) // a restart continues where this process ended
 		os.Exit(1)
 	}
 }
@@ -35,13 +35,13 @@ func main() {
 // errRejected refuses an event permanently; after any other error it may be tried again.
 var errRejected = errors.New("rejected")
 
-// work is what this executor does: it charges the amount of the event. again says that an earlier run
-// was cut off, and may have charged.
+// work is what this executor does: it charges the amount of the event. again says that an earlier run was cut off and
+// may have charged already.
 func work(ctx context.Context, g *gateway, reference string, value []byte, again bool) ([]byte, error) {
 	var request struct {
 		Account string `json:"account"`
 		Amount  int    `json:"amount"`
-		WorkMS  int    `json:"work_ms"` // how long it takes
+		WorkMS  int    `json:"work_ms"` // how long the work takes, in ms
 	}
 	if err := json.Unmarshal(value, &request); err != nil {
 		return nil, fmt.Errorf("%w: no JSON object", errRejected)
@@ -65,8 +65,8 @@ func work(ctx context.Context, g *gateway, reference string, value []byte, again
 const (
 	// eventsMax is how many events one transaction has at most.
 	eventsMax = 50
-	// rebalanceMax is how long another process of the group waits for the transaction of this one. After
-	// that it gets the events that this one works on.
+	// rebalanceMax is how long a rebalance waits for this process to finish its transaction. After that another
+	// process of the group gets the events that this process works on.
 	rebalanceMax = 5 * time.Minute
 )
 
@@ -74,11 +74,11 @@ type executor struct {
 	*asker
 	session *kgo.GroupTransactSession
 	journal *journal
-	gateway *gateway // nil for none
-	// start says that it asks before each event, claimedOnly that it skips an event without a claim.
+	gateway *gateway // nil: no gateway is set
+	// start makes the executor ask for the start of each event; claimedOnly makes it skip events without a claim.
 	start, claimedOnly bool
-	// done has the outcomes of events whose transaction has not committed: they are sent again
-	// without the work.
+	// done has the outcomes of events whose transaction has not committed. The executor sends them again without
+	// repeating the work.
 	done map[string]*kgo.Record
 }
 
@@ -97,7 +97,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("EXECUTOR_RENEW_MS: %w", err)
 	}
-	// A stop waits for work, which is renewed, and for answers.
+	// A stop of the process waits for the work, which still needs renewals and answers.
 	asking, end := context.WithCancel(context.WithoutCancel(ctx))
 	asker, err := newAsker(asking, brokers, journal.id, time.Duration(renewMS)*time.Millisecond)
 	if err != nil {
@@ -106,8 +106,8 @@ func run(ctx context.Context) error {
 	}
 	defer asker.close()
 	defer end()
-	// The group's member and its generation are part of the offset commit, so the broker refuses
-	// the transaction of a process that lost the partition.
+	// The offset commit contains the member id and the generation of this process in the group. The broker therefore
+	// refuses the transaction of a process that has lost the partition.
 	session, err := kgo.NewGroupTransactSession(brokers, kgo.ConsumerGroup(os.Getenv("EXECUTOR_GROUP")), kgo.ConsumeTopics(os.Getenv("EXECUTOR_INPUT")),
 		kgo.TransactionalID(instance), kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(time.Second),
 		kgo.BlockRebalanceOnPoll(), kgo.RebalanceTimeout(rebalanceMax),
@@ -133,14 +133,14 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// process works on events, and then commits their outcomes and offsets in one transaction. After a stop
-// these are the events that it has finished: another process gets the others. An idle executor has no
-// transaction open.
+// process works on events, and then commits their outcomes and offsets in one transaction. If the process is stopped
+// meanwhile, the transaction has only the events that it has finished; another process gets the others. An idle
+// executor has no transaction open.
 func (x *executor) process(ctx context.Context, events []*kgo.Record) error {
 	x.hold(events)
 	defer x.release()
 	var outcomes []*kgo.Record
-	left := map[int32]int64{} // the first offset that a stop leaves, by partition
+	left := map[int32]int64{} // by partition, the first offset that the stop left unexecuted
 	for i, event := range events {
 		outcome, err := x.execute(ctx, event)
 		if err != nil && ctx.Err() == nil {
@@ -172,10 +172,10 @@ func (x *executor) process(ctx context.Context, events []*kgo.Record) error {
 	if committed {
 		clear(x.done)
 	}
-	return errors.Join(err, failed.Err()) // not committed without an error: the group rebalanced
+	return errors.Join(err, failed.Err()) // without an error, the transaction did not commit because the group rebalanced
 }
 
-// leave takes events that were not executed out of a commit.
+// leave changes an offset commit so that it does not cover events that were not executed.
 func leave(r *kmsg.TxnOffsetCommitRequest, left map[int32]int64) {
 	for _, topic := range r.Topics {
 		for i := range topic.Partitions {
@@ -186,9 +186,9 @@ func leave(r *kmsg.TxnOffsetCommitRequest, left map[int32]int64) {
 	}
 }
 
-// execute returns the outcome of an event; nil for none. An event without a claim is executed, and
-// has no outcome to record: only a request that waits gets it. The error is that of ctx if the process
-// stops before the outcome is known.
+// execute returns the outcome of an event; nil if there is none to send. It also executes an event without a claim,
+// whose outcome goes only to a request that waits for it. If the process stops before the outcome is known, execute
+// returns the error of ctx.
 func (x *executor) execute(ctx context.Context, event *kgo.Record) (*kgo.Record, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -198,7 +198,8 @@ func (x *executor) execute(ctx context.Context, event *kgo.Record) (*kgo.Record,
 		slog.Warn("event without a claim, skipped", "verdict", header(event, "oncebus-verdict"))
 		return nil, nil
 	}
-	// All attempts of a key have one reference, so that the other system finds an earlier one.
+	// All attempts for a dedup key have the same reference, so that the other system finds the charge of an earlier
+	// attempt.
 	reference := header(event, "oncebus-key")
 	if reference == "" {
 		reference = fmt.Sprintf("%s/%d/%d", event.Topic, event.Partition, event.Offset)
@@ -218,9 +219,9 @@ func (x *executor) execute(ctx context.Context, event *kgo.Record) (*kgo.Record,
 			return nil, err
 		}
 		if attempt := header(event, "oncebus-attempt"); x.gateway != nil && x.gateway.ask && attempt != "" && attempt != "1" {
-			again = true // an earlier attempt may have a request on its way, too
+			again = true // an earlier attempt may also have a request that is still on its way
 		}
-		// A stop of the process waits for the work.
+		// A stop of the process does not interrupt the work.
 		running, stop := x.running(context.WithoutCancel(ctx), token)
 		kind, result = x.outcomeOf(running, reference, event.Value, again)
 		superseded := running.Err() != nil
@@ -239,8 +240,8 @@ func (x *executor) execute(ctx context.Context, event *kgo.Record) (*kgo.Record,
 	return outcome, nil
 }
 
-// outcome returns the record of an outcome, without its value. Of an event without a claim only a
-// request that waits gets it; if none does, the record has no topic.
+// outcome returns the record of an outcome, without its value. The outcome of an event without a claim goes to the
+// request that waits for it; if no request waits, the record has no topic.
 func (x *executor) outcome(event *kgo.Record, token, kind string) *kgo.Record {
 	outcome, replyTo := x.record(event.Key, token, kind), header(event, "oncebus-reply-to")
 	switch {
@@ -254,11 +255,12 @@ func (x *executor) outcome(event *kgo.Record, token, kind string) *kgo.Record {
 	return outcome
 }
 
-// outcomeOf does the work. kind is "" if it was cut off.
+// outcomeOf does the work and returns the outcome. kind is "" if the work was cut off.
 func (x *executor) outcomeOf(ctx context.Context, reference string, value []byte, again bool) (kind string, result []byte) {
 	if again && x.gateway == nil {
-		// Fill in here how the other system is asked. Work that runs again may have its effect twice.
-		// After submitted the claim stays until somebody writes another outcome. rejected would free the key.
+		// Fill in here how to ask the other system whether the work had its effect: work that runs again may have its
+		// effect twice. After the outcome submitted, the claim stays until somebody sends another outcome. The
+		// outcome rejected would free the key.
 		slog.Error("not run again, because a crash cut it off", "event", reference)
 		return "submitted", []byte("a crash cut the work off, and nothing says whether it had its effect: look, and write the outcome")
 	}
@@ -268,14 +270,14 @@ func (x *executor) outcomeOf(ctx context.Context, reference string, value []byte
 		return "", nil
 	case errors.Is(err, errRejected):
 		return "rejected", []byte(err.Error())
-	case err != nil: // the event may be tried again, by the next attempt
+	case err != nil: // the next attempt may try the event again
 		return "failed", []byte(err.Error())
 	}
 	return "completed", result
 }
 
-// responseHeaders returns the status and type of the response by HTTP. Without them an error is a
-// problem of oncebus with the text in it.
+// responseHeaders returns the headers with the status and the content type of the HTTP response. Without these
+// headers oncebus answers an error with its own problem document, which contains the text.
 func responseHeaders(kind string) []kgo.RecordHeader {
 	status := map[string]string{"rejected": "422", "failed": "502"}[kind]
 	if status == "" {
@@ -293,19 +295,19 @@ func header(r *kgo.Record, name string) string {
 	return ""
 }
 
-// asker asks start and renew with a producer of its own, because a question in the open
-// transaction would not be read, and reads the answers.
+// asker sends start and renew questions and reads the answers. It has its own producer: oncebus reads committed
+// records only, so it would not see a question in the open transaction.
 type asker struct {
-	topic, id  string // id is the start id
-	run        string // drawn at each start, and on each question: an answer without it is to a question of an earlier start
+	topic, id  string // id is the start id of the journal
+	run        string // drawn at each start of the process and sent with each question; an answer without it is for an earlier process run
 	renewEvery time.Duration
 	client     *kgo.Client
 
 	mu      sync.Mutex
 	held    map[string][]byte             // record keys of the events in process, by token
-	started map[string]chan bool          // who waits for the answer to a start
-	over    map[string]bool               // superseded tokens of held
-	cancel  map[string]context.CancelFunc // of the running work
+	started map[string]chan bool          // channels of those who wait for the answer to a start, by token
+	over    map[string]bool               // those tokens of held that are superseded
+	cancel  map[string]context.CancelFunc // cancels the running work, by token
 }
 
 func newAsker(ctx context.Context, brokers kgo.Opt, id string, renewEvery time.Duration) (*asker, error) {
@@ -328,8 +330,8 @@ func newAsker(ctx context.Context, brokers kgo.Opt, id string, renewEvery time.D
 
 func (a *asker) close() { a.client.Close() }
 
-// record returns a question or an outcome. All of an event have its record key, so that
-// oncebus reads them in their order.
+// record returns a question or an outcome. All records for an event have its record key, so oncebus reads them in the
+// order in which they were sent.
 func (a *asker) record(key []byte, token, kind string) *kgo.Record {
 	return &kgo.Record{Topic: a.topic, Key: key, Headers: []kgo.RecordHeader{
 		{Key: "oncebus-claim-token", Value: []byte(token)}, {Key: "oncebus-outcome", Value: []byte(kind)}, {Key: "oncebus-start-id", Value: []byte(a.id)},
@@ -344,7 +346,7 @@ func (a *asker) question(key []byte, token, kind string) *kgo.Record {
 
 const runHeader = "executor-run"
 
-// read takes the answers. The answer superseded may come without a question.
+// read reads the answers until ctx is done. The answer superseded may come without a question.
 func (a *asker) read(ctx context.Context) {
 	for ctx.Err() == nil {
 		fetches := a.client.PollFetches(ctx)
@@ -355,7 +357,8 @@ func (a *asker) read(ctx context.Context) {
 	}
 }
 
-// take takes an answer, unless it is to another executor, to an earlier start of this one, or of an earlier event.
+// take handles an answer. It ignores answers to another executor, to an earlier start of this executor, and for an
+// earlier event.
 func (a *asker) take(r *kgo.Record) {
 	if id := header(r, "oncebus-start-id"); id != "" && (id != a.id || header(r, runHeader) != a.run) {
 		return
@@ -378,7 +381,7 @@ func (a *asker) take(r *kgo.Record) {
 	}
 }
 
-// renew asks for every event in process, also for those that wait for another one.
+// renew sends a renewal for every event in process, including events that wait until the work on another event ends.
 func (a *asker) renew(ctx context.Context) {
 	tick := time.NewTicker(a.renewEvery)
 	defer tick.Stop()
@@ -397,14 +400,14 @@ func (a *asker) renew(ctx context.Context) {
 	}
 }
 
-// sent logs a question that was not sent. It is asked again.
+// sent logs a question that could not be sent. The asker asks the question again later.
 func sent(r *kgo.Record, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		slog.Warn("question not sent, retrying", "topic", r.Topic, "error", err)
 	}
 }
 
-// hold begins to renew events, and release ends it.
+// hold starts the renewals of events; release ends them.
 func (a *asker) hold(events []*kgo.Record) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -422,12 +425,12 @@ func (a *asker) release() {
 	clear(a.over)
 }
 
-// askAgain is when a start without an answer is asked for again.
+// askAgain is the time after which a request for a start without an answer is repeated.
 const askAgain = 5 * time.Second
 
-// ask asks for the start of an event until there is an answer, and returns whether it is
-// granted. An answer may be lost; the same start id gets it again. After a stop it asks once more,
-// because no other process gets an event that was granted to this one.
+// ask asks for the start of an event until there is an answer, and returns whether it is granted. An answer may be
+// lost; oncebus repeats it for the same start id. After a stop, ask asks once more, because no other process can get
+// an event that was granted to this process.
 func (a *asker) ask(ctx context.Context, event *kgo.Record, token string) bool {
 	answered := make(chan bool, 1)
 	a.mu.Lock()
@@ -445,7 +448,7 @@ func (a *asker) ask(ctx context.Context, event *kgo.Record, token string) bool {
 	return false
 }
 
-// running returns a context that ends when the attempt is superseded.
+// running returns a context that ends when the attempt is superseded, and a function that releases it.
 func (a *asker) running(ctx context.Context, token string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	a.mu.Lock()

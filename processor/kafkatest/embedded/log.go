@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Log is the log of the code under test, for one test. With ONCEBUS_TEST_VERBOSE set it also goes to standard error.
+// Log collects the log of the code under test for one test. With ONCEBUS_TEST_VERBOSE set, it also writes to standard
+// error.
 type Log struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics returns the counters and gauges of a registry, and the numbers of observations of its histograms, by their names with
-// labels as the text format writes them: name{label="value"}.
+// Metrics returns the values of a registry's counters and gauges, and the number of observations of each histogram.
+// The keys are written as in Prometheus' text format: name{label="value"}.
 func Metrics(tb testing.TB, registry prometheus.Gatherer) map[string]float64 {
 	tb.Helper()
 	families, err := registry.Gather()

@@ -12,8 +12,8 @@ import (
 
 const waitInterval = 5 * time.Millisecond
 
-// WaitMax is the longest wait of a test. It only ends a hang: CI runs four tests at a time on two
-// cores. ONCEBUS_TEST_WAIT sets another, for the mutants, with which many waits are in vain.
+// WaitMax is the longest wait of a test. It is long, because it only has to end a hang: CI runs four tests at a time
+// on two cores. ONCEBUS_TEST_WAIT sets another limit, for runs of the mutants, in which many waits can never succeed.
 var WaitMax = func() time.Duration {
 	text, set := os.LookupEnv("ONCEBUS_TEST_WAIT")
 	if !set {
@@ -26,7 +26,7 @@ var WaitMax = func() time.Duration {
 	return d
 }()
 
-// Wait waits until holds returns true: an event of the code under test brings that about.
+// Wait waits until holds returns true. what describes the event of the code under test that makes it true.
 func Wait(tb testing.TB, what string, holds func() bool) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), WaitMax)

@@ -19,15 +19,15 @@ import (
 // mainPackage is the package that Build builds.
 const mainPackage = "oncebus/cmd/oncebus"
 
-// Build builds oncebus into dir, as `make build` does, and returns the binary's path.
-// flags are further flags of go build.
+// Build builds oncebus into dir, as `make build` does, and returns the path of the binary. flags are added to the
+// flags of go build.
 func Build(ctx context.Context, dir string, flags ...string) (string, error) {
 	return build(ctx, dir, "CGO_ENABLED=0", flags...)
 }
 
 func build(ctx context.Context, dir, cgo string, flags ...string) (string, error) {
 	path := filepath.Join(dir, "oncebus")
-	// No version stamp: git refuses to read a checkout of another user.
+	// The binary gets no version stamp, because git refuses to read a checkout that belongs to another user.
 	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-o", path}, flags...)
 	//nolint:gosec // the program is go of PATH and the arguments are the callers' constants.
 	cmd := exec.CommandContext(ctx, "go", append(args, mainPackage)...)
@@ -38,7 +38,7 @@ func build(ctx context.Context, dir, cgo string, flags ...string) (string, error
 	return path, nil
 }
 
-// A binary is one that the tests of a package share.
+// binary is a program that the tests of a package share.
 type binary struct {
 	sync.Mutex
 	dir  string
@@ -46,12 +46,12 @@ type binary struct {
 	err  error
 }
 
-// The common binaries of a package's tests; see Shared and Release.
+// The binaries that the tests of a package share; see the functions Shared and Release.
 var shared, release binary
 
-// Shared returns the common binary of the package's tests. The first call builds it, with
-// the race detector if the tests have it. The package's TestMain runs its tests by [Main],
-// which removes it.
+// Shared returns the binary of oncebus that the tests of the package share. The first call builds it, with the race
+// detector if the tests were built with it. The package's TestMain runs its tests by [Main], which removes the
+// binary.
 func Shared(tb testing.TB) string {
 	tb.Helper()
 	if !racing {
@@ -62,20 +62,20 @@ func Shared(tb testing.TB) string {
 	})
 }
 
-// Release is [Shared] without the race detector, which makes a process some five times slower:
-// for tests with a load, or with more processes than the machine has room for.
+// Release is [Shared] without the race detector, which makes a process about five times slower. It is for tests with
+// a high load, or with more processes than the machine has room for.
 func Release(tb testing.TB) string {
 	tb.Helper()
 	return release.get(tb, func(ctx context.Context, dir string) (string, error) { return Build(ctx, dir) })
 }
 
-// get returns the binary's path; the first call builds it into a new directory.
+// get returns the path of the binary. The first call builds it into a new directory.
 func (b *binary) get(tb testing.TB, build func(ctx context.Context, dir string) (string, error)) string {
 	tb.Helper()
 	b.Lock()
 	defer b.Unlock()
 	if b.path == "" && b.err == nil {
-		// Neither the directory nor the context of the first test: the binary outlives it.
+		// The binary outlives the first test, so it uses neither that test's directory nor its context.
 		if b.dir, b.err = os.MkdirTemp("", "oncebus-real-"); b.err == nil { //nolint:usetesting // see above
 			b.path, b.err = build(context.WithoutCancel(tb.Context()), b.dir)
 		}
@@ -86,7 +86,7 @@ func (b *binary) get(tb testing.TB, build func(ctx context.Context, dir string) 
 	return b.path
 }
 
-// remove removes the binary, if there is one.
+// remove removes the binary if it was built.
 func (b *binary) remove() error {
 	b.Lock()
 	defer b.Unlock()
@@ -96,11 +96,10 @@ func (b *binary) remove() error {
 	return os.RemoveAll(b.dir)
 }
 
-// Tests is a package's tests with the broker and the binaries that they share. It
-// satisfies goleak.TestingM.
+// Tests runs the tests of a package with the broker and the binaries that they share. It implements goleak.TestingM.
 type Tests struct{ kafka kafkatest.Tests }
 
-// Main prepares a package's tests with a shared broker and binaries, for TestMain.
+// Main prepares the tests of a package that share a broker and binaries. TestMain calls it.
 func Main(m *testing.M) Tests { return Tests{kafkatest.Main(m)} }
 
 // Run runs the tests, closes the shared broker, removes the shared binaries, and

@@ -13,18 +13,18 @@ import (
 	"strings"
 )
 
-// PreviousCommit is the program before this one: the newest landed state whose processes must
-// run in one app with those of this build. It moves on when the next state lands. A shallow clone
-// may lack it.
+// PreviousCommit is the commit of the program before this one: the newest landed state, whose processes must be able
+// to run in one app together with processes of this build. Whoever lands the next state moves it on. A shallow clone
+// may lack the commit.
 const PreviousCommit = "cd49a73594a8a2007bbafbe571ae12da8998cd40"
 
 // ErrNoCommit is wrapped by the error of BuildCommit if the repository has no such commit.
 var ErrNoCommit = errors.New("no such commit in the history here")
 
-// BuildCommit builds oncebus as it was in a commit of this repository, below dir, and
-// returns the binary's path. flags are further flags of go build.
+// BuildCommit builds oncebus as of a commit of this repository. It puts the checkout and the binary below dir and
+// returns the binary's path. flags are added to the flags of go build.
 func BuildCommit(ctx context.Context, commit, dir string, flags ...string) (string, error) {
-	// The checkout may belong to another user.
+	// git refuses to read a checkout of another user unless safe.directory allows it.
 	git := []string{"git", "-c", "safe.directory=*"}
 	if _, err := runIn(ctx, "", append(git, "cat-file", "-e", commit+"^{commit}")...); err != nil {
 		return "", fmt.Errorf("%w: %s: %w", ErrNoCommit, commit, err)

@@ -12,23 +12,24 @@ type Settings struct {
 	Brokers  []string
 	AppID    string
 	Instance string
-	Routes   string // path
+	Routes   string // path of the routes file
 	StateDir string
-	// More has further settings, NAME=value without the prefix ONCEBUS_. The last one
-	// of a name counts.
+	// More has further settings in the form NAME=value, without the prefix ONCEBUS_. If a name occurs twice, the last
+	// value counts.
 	More []string
 }
 
 // prefix begins the names of all settings of oncebus.
 const prefix = "ONCEBUS_"
 
-// Environ returns the settings as variables, with a free loopback port for the HTTP
-// server, and JSON as the log format, which [Log] reads.
+// Environ returns the settings as environment variables. It adds a free loopback port for the HTTP server, and JSON
+// as the log format, because [Log] reads JSON.
 func (s Settings) Environ() []string {
 	settings := []string{
 		"BROKERS=" + strings.Join(s.Brokers, ","), "APP_ID=" + s.AppID, "INSTANCE_ID=" + s.Instance, "ROUTES=" + s.Routes,
 		"STATE_DIR=" + s.StateDir, "ADMIN_ADDR=127.0.0.1:0", "LOG_FORMAT=json",
-		// The disk of a machine that builds and tests is full of other things, and by default tasks pause below a tenth.
+		// By default tasks pause when less than a tenth of the disk is free. A machine that builds and tests may have
+		// a fuller disk, so the limits are switched off.
 		"DISK_MIN_FREE_PERCENT=0", "DISK_START_MIN_FREE_PERCENT=0",
 	}
 	var env []string
@@ -38,7 +39,7 @@ func (s Settings) Environ() []string {
 	return env
 }
 
-// Inherited returns this process's environment without the settings of oncebus.
+// Inherited returns the environment of this process without the settings of oncebus.
 func Inherited() (env []string) {
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(variable, prefix) {

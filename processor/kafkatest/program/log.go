@@ -15,28 +15,28 @@ import (
 	"sync"
 )
 
-// tailLines is how many lines of a log an error has.
+// tailLines is how many lines from the end of the log an error contains.
 const tailLines = 30
 
-// Entry is a line of a log that is a JSON object.
+// Entry is a line of the log that is a JSON object.
 type Entry map[string]any
 
-// A Log reads the log file of one process, to which others may have written before.
-// Every method first reads the new lines of the file. Lines are JSON objects, except
-// those of a crash and of fault points ("failpoint: name").
+// Log reads the log file of one process. Earlier processes may have written to the same file. Every method first
+// reads the lines that are new in the file. Lines are JSON objects, except the lines of a crash and of fault points
+// ("failpoint: name").
 type Log struct {
 	path string
-	from int64 // where the process's lines begin
+	from int64 // offset at which the lines of this process begin
 
 	mu      sync.Mutex
-	read    int64 // offset after the last line that was read
+	read    int64 // offset after the last complete line that was read
 	tail    []string
-	first   map[string]Entry // by message
-	counts  map[string]int   // by message, and by message and task
+	first   map[string]Entry // first entry of each message
+	counts  map[string]int   // number of entries by message, and by message and task
 	failure string
 }
 
-// openLog reads from the current end of the file.
+// openLog returns a Log of the lines that are written from now on.
 func openLog(path string) (*Log, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -45,8 +45,8 @@ func openLog(path string) (*Log, error) {
 	return &Log{path: path, from: info.Size(), read: info.Size(), first: map[string]Entry{}, counts: map[string]int{}}, nil
 }
 
-// catchUp reads the new lines of the file. If that fails, the tail has the error:
-// callers use it to explain another failure, or wait for a line that never comes.
+// catchUp reads the lines that are new in the file. If it fails, it puts the error into the tail: callers use the
+// tail to explain another failure, or a line that did not come.
 func (l *Log) catchUp() {
 	if l.path == "" {
 		return
@@ -109,8 +109,8 @@ func (l *Log) First(msg string) Entry {
 	return l.first[msg]
 }
 
-// Count returns how often the process logged msg; for "failpoint name", how often it
-// reached the fault point.
+// Count returns how often the process logged msg. For "failpoint name" it returns how often the process reached that
+// fault point.
 func (l *Log) Count(msg string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,8 +121,8 @@ func (l *Log) Count(msg string) int {
 // CountTask returns how often the process logged msg about a task.
 func (l *Log) CountTask(msg, task string) int { return l.Count(msg + " " + task) }
 
-// Failure returns the last entry of level ERROR, as "message: error", else the first
-// line of a crash, else "".
+// Failure returns the last entry of level ERROR as "message: error". Without such an entry it returns the first line
+// of a crash, or "".
 func (l *Log) Failure() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +130,7 @@ func (l *Log) Failure() string {
 	return l.failure
 }
 
-// Tail returns the last lines.
+// Tail returns the last lines of the log.
 func (l *Log) Tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,7 +24,7 @@ func ParseMetrics(text string) (Metrics, error) {
 	return families, nil
 }
 
-// Sum returns the sum of the series of a counter or gauge; 0 if there are none.
+// Sum returns the sum of all series of a counter or gauge; 0 if there are none.
 func (m Metrics) Sum(name string) float64 {
 	sum := 0.0
 	for _, series := range m[name].GetMetric() {
@@ -33,7 +33,8 @@ func (m Metrics) Sum(name string) float64 {
 	return sum
 }
 
-// Counts returns the series of a counter or gauge by their label values, in the order of the text, joined by slashes.
+// Counts returns the values of a counter or gauge. The keys are the values of each series' labels, in the order of
+// the text, joined by slashes.
 func (m Metrics) Counts(name string) map[string]int {
 	counts := map[string]int{}
 	for _, series := range m[name].GetMetric() {

@@ -19,15 +19,16 @@ import (
 )
 
 const (
-	// StopMax limits a stop, after which the process is killed; oncebus limits its
-	// own to 20 s.
+	// StopMax limits a stop. A process that still runs after StopMax is killed. oncebus itself limits its shutdown to
+	// 20 s.
 	StopMax = 45 * time.Second
-	// ListensHTTP is the message with which oncebus logs the address of its server of
-	// /metrics, /readyz and /state.
+	// ListensHTTP is the message with which oncebus logs the address of its HTTP server (/metrics, /readyz and
+	// /state).
 	ListensHTTP = "http listening"
-	// readyInterval is the resolution of the time until a process is ready.
+	// readyInterval is the time between two readiness probes, and so the resolution of the measured time until a
+	// process is ready.
 	readyInterval = 5 * time.Millisecond
-	// getMax limits one request: a process that SIGSTOP stopped does not respond.
+	// getMax limits one HTTP request, because a process that SIGSTOP stopped never responds.
 	getMax = 10 * time.Second
 )
 
@@ -35,18 +36,17 @@ const (
 type Process struct {
 	*kafkatest.Process
 
-	Name    string // in errors
+	Name    string // names the process in errors
 	Started time.Time
 	Log     *Log
 
 	mu   sync.Mutex
-	addr string // of the HTTP server; "" until the process logs it
+	addr string // address of the HTTP server; "" until the process logs it
 }
 
-// Start starts cmd, which [exec.CommandContext] made. When its context ends, the
-// process receives SIGTERM, and SIGKILL after [StopMax]. Standard output and standard
-// error are appended to the file logPath. If logPath is "", they go to cmd's writers,
-// and the process's log stays empty.
+// Start starts cmd, which the caller made by [exec.CommandContext]. When the context of cmd ends, the process
+// receives SIGTERM, and SIGKILL after [StopMax]. Start appends standard output and standard error to the file
+// logPath. If logPath is "", they go to the writers of cmd, and the Log of the process stays empty.
 func Start(name string, cmd *exec.Cmd, logPath string) (*Process, error) {
 	p := &Process{Name: name, Log: &Log{path: logPath}}
 	if logPath != "" {
@@ -68,7 +68,7 @@ func Start(name string, cmd *exec.Cmd, logPath string) (*Process, error) {
 	return p, err
 }
 
-// Ended returns an error if the process has ended too early, nil while it runs.
+// Ended returns an error if the process has ended too early, and nil while the process runs.
 func (p *Process) Ended() error {
 	if p.Running() {
 		return nil
@@ -80,8 +80,8 @@ func (p *Process) Ended() error {
 	return fmt.Errorf("process %s ended: %s: %s; end of its log:\n%s", p.Name, how, p.Log.Failure(), p.Log.Tail())
 }
 
-// AwaitLog waits until the process has logged msg, and returns the first such entry.
-// It returns an error if the process ends before.
+// AwaitLog waits until the process has logged msg, and returns the first entry with msg. It returns an error if the
+// process ends first.
 func (p *Process) AwaitLog(ctx context.Context, msg string) (Entry, error) {
 	var entry Entry
 	err := p.await(ctx, kafkatest.AwaitInterval, fmt.Sprintf("logs %q", msg), func(context.Context) error {
@@ -93,9 +93,8 @@ func (p *Process) AwaitLog(ctx context.Context, msg string) (Entry, error) {
 	return entry, err
 }
 
-// AwaitReady waits until /readyz says that every assigned task runs, and returns the
-// time since the start of the process. It returns an error if the process ends
-// before.
+// AwaitReady waits until /readyz says that every assigned task runs. It returns the time since the start of the
+// process, or an error if the process ends first.
 func (p *Process) AwaitReady(ctx context.Context) (time.Duration, error) {
 	err := p.await(ctx, readyInterval, "is ready", func(ctx context.Context) error {
 		_, err := p.Page(ctx, "/readyz")
@@ -106,7 +105,7 @@ func (p *Process) AwaitReady(ctx context.Context) (time.Duration, error) {
 
 func (p *Process) await(ctx context.Context, interval time.Duration, what string, ask func(context.Context) error) error {
 	return kafkatest.AwaitEvery(ctx, interval, "process "+p.Name+" "+what, func(ctx context.Context) error {
-		ended := p.Ended() // called first, so that the last lines of an ended process count
+		ended := p.Ended() // called before the log is read, so that the last lines of an ended process count
 		err := ask(ctx)
 		if err != nil && ended != nil {
 			return kafkatest.Fatal(ended)
@@ -115,15 +114,14 @@ func (p *Process) await(ctx context.Context, interval time.Duration, what string
 	})
 }
 
-// Address returns the address that the process logged with msg, such as
-// [ListensHTTP]; "" before.
+// Address returns the address that the process logged with msg, such as [ListensHTTP]; "" if it has not logged msg.
 func (p *Process) Address(msg string) string {
 	addr, _ := p.Log.First(msg)["addr"].(string)
 	return addr
 }
 
-// httpAddress returns Address(ListensHTTP). It reads the log once, because a
-// benchmark would measure the time of reading.
+// httpAddress returns Address(ListensHTTP). It remembers the address, because otherwise a benchmark would measure the
+// time that each reading of the log takes.
 func (p *Process) httpAddress() (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +155,7 @@ func (p *Process) Get(ctx context.Context, path string) (status int, body string
 	return resp.StatusCode, string(b), errors.Join(err, resp.Body.Close())
 }
 
-// Page is [Process.Get] that returns an error for every status but 200.
+// Page requests a path like [Process.Get], and returns an error for every status but 200.
 func (p *Process) Page(ctx context.Context, path string) (string, error) {
 	status, body, err := p.Get(ctx, path)
 	if err == nil && status != http.StatusOK {
@@ -179,11 +177,11 @@ func (p *Process) Metrics(ctx context.Context) (Metrics, error) {
 	return m, nil
 }
 
-// Usage returns the resources that the process has used; it must be running.
+// Usage returns the resources that the process has used. The process must be running.
 func (p *Process) Usage() (Usage, error) { return UsageOf(p.PID()) }
 
-// Stop ends the process with SIGTERM. It returns an error for an exit code other than
-// 0, and after [StopMax], when it kills the process.
+// Stop ends the process with SIGTERM. It returns an error if the exit code is not 0. After [StopMax] it kills the
+// process and returns an error.
 func (p *Process) Stop() error {
 	err := p.Process.Stop(StopMax)
 	if err == nil {
@@ -195,8 +193,7 @@ func (p *Process) Stop() error {
 	return nil
 }
 
-// ExitCode waits for the end of the process and returns its exit code; -1 if a signal
-// ended it.
+// ExitCode waits for the end of the process and returns its exit code, or -1 if a signal ended the process.
 func (p *Process) ExitCode(ctx context.Context) (int, error) {
 	select {
 	case <-p.Exited():

@@ -20,8 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestLogFollowsItsFile: a log has the lines from the start of its process, as the
-// file grows.
+// TestLogFollowsItsFile: a Log has the lines that were written since its process started, as the file grows.
 func TestLogFollowsItsFile(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -98,7 +97,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestUsage compares the usage in /proc with the work of this process.
+// TestUsage compares the usage that /proc shows with the work that this process has done.
 func TestUsage(t *testing.T) {
 	before, err := UsageOf(os.Getpid())
 	if err != nil {

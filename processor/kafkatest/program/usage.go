@@ -13,19 +13,18 @@ import (
 	"time"
 )
 
-// Usage has the resources that a process has used since it started.
+// Usage has the resources that a process has used since its start.
 type Usage struct {
 	CPU     time.Duration // user and system time, in steps of 10 ms
 	RSS     int64         // resident memory now, bytes
-	RSSAnon int64         // the part of RSS without files, which the kernel cannot drop
+	RSSAnon int64         // the part of RSS that is not backed by files, which the kernel cannot drop
 	RSSMax  int64         // highest resident memory so far, bytes
 }
 
-// userHz is the unit of times in /proc on every architecture of Linux (proc(5),
-// USER_HZ).
+// userHz is the number of time units per second in /proc, on every architecture of Linux (proc(5), USER_HZ).
 const userHz = 100
 
-// UsageOf returns the usage of a running process. It needs Linux.
+// UsageOf returns the usage of a running process. It works on Linux only.
 func UsageOf(pid int) (Usage, error) {
 	dir := fmt.Sprintf("/proc/%d", pid)
 	cpu, err := cpuTime(dir)
@@ -43,9 +42,8 @@ func UsageOf(pid int) (Usage, error) {
 	return u, nil
 }
 
-// cpuTime reads user and system time, fields 14 and 15 of /proc/PID/stat, counted
-// from 1 (proc(5)). They come after the command's name, which may contain any
-// character but ends with the last parenthesis.
+// cpuTime returns user plus system time: fields 14 and 15 of /proc/PID/stat, counted from 1 (proc(5)). It searches
+// for them after the last parenthesis, which ends the name of the command: the name itself may contain any character.
 func cpuTime(dir string) (sum time.Duration, err error) {
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
@@ -65,7 +63,7 @@ func cpuTime(dir string) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// readKiB reads a line "name: n kB" of /proc/PID/status, in bytes.
+// readKiB reads a line "name: n kB" of /proc/PID/status and stores the number in bytes.
 func readKiB(status []byte, name string, to *int64) error {
 	for line := range strings.Lines(string(status)) {
 		if key, value, _ := strings.Cut(line, ":"); key == name {

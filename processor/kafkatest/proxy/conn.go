@@ -11,9 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// conn is a client's connection, with its connection to the node. For each direction
-// one goroutine reads frames, applies the rules and pushes the frames to a line,
-// whose own goroutine delivers them.
+// conn is a client's connection together with the proxy's connection to the node. In each direction one goroutine
+// reads frames, applies the rules and pushes each frame to a line; the goroutine of the line delivers the frames.
 type conn struct {
 	p              *Proxy
 	node           int32
@@ -21,12 +20,12 @@ type conn struct {
 
 	toBroker, toClient *line
 
-	done chan struct{} // closed by cut: the connection delivers no more frames
+	done chan struct{} // closed by cut: from then on the connection delivers no frames
 	once sync.Once
 
 	mu       sync.Mutex
-	clientID string     // of the newest request
-	pending  []*request // delivered, without a response, in order
+	clientID string     // client id of the newest request
+	pending  []*request // requests delivered to the node that have no response yet, in order
 	answered *sync.Cond // signalled when pending has become shorter; uses mu
 }
 
@@ -47,7 +46,7 @@ func (c *conn) serve() {
 	c.cut(false)
 }
 
-// cut closes both sides at once and drops the frames between them.
+// cut closes both sides at once and drops the frames that are on their way.
 func (c *conn) cut(reset bool) {
 	c.once.Do(func() {
 		close(c.done)
@@ -66,8 +65,8 @@ func (c *conn) cut(reset bool) {
 	})
 }
 
-// closeConn closes by FIN, or by RST. If the other side has closed the connection it
-// returns nil.
+// closeConn closes a connection by RST if reset is set, else by FIN. It ignores errors, because the other side may
+// already have closed the connection.
 func closeConn(conn net.Conn, reset bool) {
 	if tcp, ok := conn.(*net.TCPConn); ok && reset {
 		tcp.SetLinger(0) //nolint:errcheck // it fails only on a closed connection.
@@ -75,14 +74,14 @@ func closeConn(conn net.Conn, reset bool) {
 	conn.Close() //nolint:errcheck // no more writes follow.
 }
 
-// id returns the client id of the newest request, "" before the first.
+// id returns the client id of the newest request; "" before the first request.
 func (c *conn) id() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.clientID
 }
 
-// readRequests reads the client's requests until it ends the connection.
+// readRequests reads the client's requests until the client ends the connection.
 func (c *conn) readRequests() {
 	for {
 		frame, err := readFrame(c.client)
@@ -105,7 +104,7 @@ func (c *conn) readRequests() {
 	}
 }
 
-// delivery returns the action for a request that is due.
+// delivery returns the action that the line executes when the request is due.
 func (c *conn) delivery(r *request, v verdict) func() error {
 	deliver := func() error { return c.deliver(r, v.limits) }
 	if v.fate == nil {
@@ -148,9 +147,8 @@ func (c *conn) deliver(r *request, limits []*Fault) error {
 	return nil
 }
 
-// endRequests closes the sending side to the node after the last request of a client
-// that has disconnected. The node responds to the delivered requests and closes its
-// side.
+// endRequests handles a client that has disconnected: after its last request, the proxy closes its sending side of
+// the connection to the node. The node then still responds to the delivered requests before it closes its own side.
 func (c *conn) endRequests() error {
 	if half, ok := c.broker.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		return errStopped
@@ -159,8 +157,8 @@ func (c *conn) endRequests() error {
 	return errStopped
 }
 
-// hold ends the client's side and delivers the request later. It runs in the line to
-// the node, after the requests that were delivered before; none comes after it.
+// hold closes the client's side of the connection and delivers the request to the node later. It runs in the line to
+// the node, after the requests that were delivered before; no request follows it on this connection.
 func (c *conn) hold(r *request, f *Fault) error {
 	closeConn(c.client, f.rule.Reset)
 	r.held = &held{fault: f}
@@ -202,8 +200,8 @@ func recordLate(r *request, resp kmsg.Response, err error) {
 	})
 }
 
-// refuse responds to a request instead of the node, after the node's responses to
-// earlier requests.
+// refuse responds to a request in place of the node, and waits until the node's responses to earlier requests have
+// been read, so that the responses keep their order.
 func (c *conn) refuse(r *request, f *Fault) error {
 	req, err := r.decode()
 	if err != nil {
@@ -229,7 +227,7 @@ func (c *conn) closed() bool {
 	}
 }
 
-// readResponses reads the node's responses until it ends the connection.
+// readResponses reads the node's responses until the node ends the connection.
 func (c *conn) readResponses() {
 	for {
 		frame, err := readFrame(c.broker)
@@ -272,12 +270,12 @@ func (c *conn) passBack(r *request, frame []byte) {
 		frame := c.patched(r, frame, v.patches)
 		do = func() error { return write(c.client, frame, v.limits, c.done) }
 	}
-	// A stopped line has no client. The node's other responses are still read, for
-	// held requests.
+	// A line that has stopped has no client any more. The proxy still reads the node's other responses, because a
+	// held request may wait for its own.
 	c.toClient.push(item{gates: v.gates, do: do}, v.delay)
 }
 
-// patched returns the frame of a response after the patches.
+// patched returns the frame of a response with the changes of the patches.
 func (c *conn) patched(r *request, frame []byte, patches []*Fault) []byte {
 	for _, f := range patches {
 		resp, body, err := r.decodeResponse(frame)
@@ -295,9 +293,9 @@ func (c *conn) patched(r *request, frame []byte, patches []*Fault) []byte {
 	return frame
 }
 
-// match returns the request of a response: the oldest one, because a node responds in
-// order. It stays in pending until dropOldest. After cut, which empties pending, it
-// returns errStopped: the response was read before.
+// match returns the request that a response belongs to: the oldest pending request, because a node responds in order.
+// The request stays in pending until dropOldest removes it. After cut has emptied pending, match returns errStopped:
+// the response had been read before the connection was cut.
 func (c *conn) match(frame []byte) (*request, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -311,8 +309,7 @@ func (c *conn) match(frame []byte) (*request, error) {
 	return c.pending[0], nil
 }
 
-// dropOldest removes the oldest request from pending, once its response is in the
-// line.
+// dropOldest removes the oldest request from pending. Its response must already be in the line.
 func (c *conn) dropOldest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -322,8 +319,8 @@ func (c *conn) dropOldest() {
 	c.answered.Broadcast()
 }
 
-// pushEnd pushes the end of a direction after its frames, and reports whether the
-// line accepted it. A blackhole delays it.
+// pushEnd pushes the end of one direction after the frames of that direction, and reports whether the line accepted
+// it. A blackhole delays the end as it delays frames.
 func (c *conn) pushEnd(l *line, way Direction, end func() error) bool {
 	do := func() error {
 		for {

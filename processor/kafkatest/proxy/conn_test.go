@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestPass: without rules requests and responses are delivered unchanged and in
-// order, also several at once, with a Produce without a response among them.
+// TestPass: without rules the proxy delivers requests and responses unchanged and in order. The test sends several
+// requests at once, among them a Produce that gets no response.
 func TestPass(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		c := g.connect("app-one")
@@ -41,8 +41,8 @@ func TestPass(t *testing.T) {
 	})
 }
 
-// TestDrop: a dropped request does not reach the node; the request of a dropped
-// response does. With Count 1, both close the connection once.
+// TestDrop: a request that DropRequest drops does not reach the node. If DropResponse drops the response, the request
+// has reached the node. With Count 1 each rule cuts one connection.
 func TestDrop(t *testing.T) {
 	for action, reached := range map[Action]int{DropRequest: 0, DropResponse: 1} {
 		inBubble(t, func(t *testing.T, g *rig) {
@@ -63,7 +63,7 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// TestDelay: a delay is latency. It keeps the order, and frames that were sent
+// TestDelay: a delay is latency, not a limit on the rate. Frames keep their order, and frames that a client sends
 // together arrive together.
 func TestDelay(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
@@ -95,7 +95,7 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-// TestJitter: delays vary between the bounds.
+// TestJitter: delays vary between Delay and Delay + Jitter.
 func TestJitter(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.add(Rule{Action: DelayResponse, Delay: 50 * time.Millisecond, Jitter: 450 * time.Millisecond})
@@ -112,8 +112,8 @@ func TestJitter(t *testing.T) {
 	})
 }
 
-// TestHold: a held request arrives after its client has continued over another
-// connection, and its response is recorded.
+// TestHold: a held request arrives after its client has continued over another connection, and the fault records the
+// node's response.
 func TestHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		commits := func(req kmsg.Request) bool { return req.(*kmsg.EndTxnRequest).Commit }
@@ -151,8 +151,8 @@ func TestHold(t *testing.T) {
 	})
 }
 
-// TestHoldEnds: Release delivers a held request. The removal of the rule, the end of
-// the proxy and the node's death drop it, each with its error.
+// TestHoldEnds: Release makes the proxy deliver a held request. Removing the rule, closing the proxy or killing the
+// node drops the request; each of them records its own error.
 func TestHoldEnds(t *testing.T) {
 	for name, test := range map[string]struct {
 		delay   time.Duration // 0 for a released hold
@@ -194,8 +194,8 @@ func TestHoldEnds(t *testing.T) {
 	}
 }
 
-// TestDuplicate: a duplicated request reaches the node twice. The client gets one
-// response, and the next request its own.
+// TestDuplicate: a duplicated request reaches the node twice. The client gets one response to it, and the next
+// request gets its own response.
 func TestDuplicate(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.add(Rule{Match: Match{APIs: []int16{kmsg.Produce.Int16()}}, Action: DuplicateRequest, Skip: 1, Count: 1})
@@ -210,8 +210,8 @@ func TestDuplicate(t *testing.T) {
 	})
 }
 
-// TestRefuse: a refused request is not delivered; its response comes after those of
-// earlier requests.
+// TestRefuse: a refused request does not reach the node. Its response comes after the node's responses to earlier
+// requests.
 func TestRefuse(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.add(Rule{Match: Match{APIs: []int16{kmsg.EndTxn.Int16()}}, Action: Refuse, Error: kerr.ConcurrentTransactions, Count: 1})
@@ -235,8 +235,8 @@ func TestRefuse(t *testing.T) {
 	})
 }
 
-// TestRefuseAtTheEnd: the proxy closes although the connection of a refused request
-// ended before its response was due.
+// TestRefuseAtTheEnd: if the connection of a refused request ends before its response is due, the proxy can still be
+// closed.
 func TestRefuseAtTheEnd(t *testing.T) {
 	inBubble(t, func(_ *testing.T, g *rig) {
 		g.answerWith(func(kmsg.Request) kmsg.Response { return nil })
@@ -279,8 +279,8 @@ func TestPatch(t *testing.T) {
 	})
 }
 
-// TestBlackhole: no frame passes a blackhole in its direction, nor the end of a
-// connection, until it is removed. Other clients and the other direction work.
+// TestBlackhole: neither frames nor the end of a connection pass a blackhole in its direction until it is removed.
+// Other clients and the other direction keep working.
 func TestBlackhole(t *testing.T) {
 	for _, test := range []struct {
 		way     Direction
@@ -313,8 +313,7 @@ func TestBlackhole(t *testing.T) {
 	}
 }
 
-// TestBlackholeHidesTheEnd: a client in a blackhole notices the end of its node only
-// after the blackhole.
+// TestBlackholeHidesTheEnd: a client in a blackhole notices only after the blackhole that its node has ended.
 func TestBlackholeHidesTheEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		c := g.connect("app-one")
@@ -329,8 +328,8 @@ func TestBlackholeHidesTheEnd(t *testing.T) {
 	})
 }
 
-// TestThrottle: the matching connections share the throttle's bytes per second; a
-// removed throttle no longer limits.
+// TestThrottle: the connections that match a throttle share its bytes per second. A throttle that is removed stops
+// limiting.
 func TestThrottle(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		const rate = 64 << 10
@@ -357,7 +356,7 @@ func TestThrottle(t *testing.T) {
 	})
 }
 
-// TestClientGone: the requests of a client that disconnects are delivered.
+// TestClientGone: if a client disconnects, its requests are still delivered.
 func TestClientGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.add(Rule{Action: DelayRequest, Delay: time.Second})
@@ -377,8 +376,7 @@ func TestClientGone(t *testing.T) {
 	})
 }
 
-// TestNotKafka: bytes that are not Kafka's protocol end their connection, and Close
-// reports them.
+// TestNotKafka: if bytes are not Kafka's protocol, the proxy ends their connection, and Close reports them.
 func TestNotKafka(t *testing.T) {
 	for name, bytes := range map[string][]byte{
 		"an HTTP request":      []byte("GET / HTTP/1.1\r\n\r\n"),
@@ -407,7 +405,7 @@ func TestNotKafka(t *testing.T) {
 	}
 }
 
-// TestResponseAtTheEnd: a response that was read before its connection ended is no
+// TestResponseAtTheEnd: a response that the proxy had read before its connection ended does not count as a protocol
 // error of the node.
 func TestResponseAtTheEnd(t *testing.T) {
 	near, far := net.Pipe()

@@ -1,11 +1,11 @@
-// Package proxy is a TCP proxy that understands Kafka's framing. It injects faults between clients and brokers: at one request or
-// response of one API, of one client, a given number of times. It drops a request, or only its response (a commit with unknown
-// outcome), delivers a request after its client's timeout, repeats one, refuses one, or changes a response. It can also stop one
-// or both directions, add latency, limit bandwidth and reset connections. Every rule counts its strikes, so that a test can prove
-// that its fault took place.
+// Package proxy is a TCP proxy that understands Kafka's framing. It injects faults between clients and brokers: at a
+// request or response of one API, from one client, a given number of times. A rule can drop a request, or only its
+// response (a commit with unknown outcome), deliver a request after its client's timeout, repeat a request, refuse
+// it, or change a response. A rule can also stop one or both directions of a connection, add latency, limit bandwidth
+// and reset connections. Every rule counts its strikes, so that a test can prove that its fault took place.
 //
-// A broker gets a listener whose advertised address is the proxy's. Clients whose seed is the proxy then use only the proxy, and
-// the harness connects directly:
+// A broker gets a listener whose advertised address is the address of the proxy. Clients with the proxy as their seed
+// then use only the proxy, while the test harness connects to the brokers directly:
 //
 //	px, err := proxy.Listen(ctx, 3)
 //	cluster, err := kafkatest.StartCluster(ctx, dir, 3,
@@ -20,12 +20,13 @@
 //	})
 //	err = fault.Wait(ctx, 1)
 //
-// Every request has a client id, by which rules choose clients: the proxy can cut off one process while its peer works, because
-// oncebus's client ids contain application and instance. The proxy reads frames, so it accepts plain connections only.
+// Every request has a client id, by which rules choose clients. oncebus's client ids contain the application and the
+// instance, so the proxy can cut off one process while the other processes of the app keep working. The proxy reads
+// frames, so it accepts only connections without TLS.
 //
 // # What a connection through the proxy is
 //
-// Each connection of a client to a listener is one connection to that listener's node. Frames keep their order in each direction:
-// a frame that is delayed, throttled or stopped by a blackhole delays the later ones, as in a network. The requests of a client
-// that disconnects are still delivered.
+// For each connection of a client to a listener, the proxy makes one connection to that listener's node. Frames keep
+// their order in each direction: a frame that is delayed, throttled or stopped by a blackhole also delays the frames
+// after it, as in a network. If a client disconnects, the proxy still delivers the requests that it has received.
 package proxy

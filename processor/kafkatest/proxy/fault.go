@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Fault is a rule active in a proxy. Its methods may be called from any goroutine, also after Remove.
+// Fault is a rule that is active in a proxy. Its methods may be called from any goroutine, even after Remove.
 type Fault struct {
 	rule  Rule
 	proxy *Proxy
@@ -21,21 +21,20 @@ type Fault struct {
 
 	mu      sync.Mutex
 	seen    int           // frames that matched
-	struck  int           // frames that the rule acted on; never above rule.Count if that is set
-	late    []Late        // of HoldRequest: frames delivered or abandoned
-	errs    []error       // strikes that failed
+	struck  int           // frames that the rule acted on; never more than rule.Count, if that is set
+	late    []Late        // for HoldRequest: the held requests that the proxy delivered or dropped
+	errs    []error       // why strikes failed
 	changed chan struct{} // closed, and replaced, when any of the above changes
-	free    time.Time     // of Throttle: when all bytes up to now have passed
+	free    time.Time     // for Throttle: the time at which all bytes so far have passed
 }
 
-// Late is the end of a held request.
+// Late says how a held request ended.
 type Late struct {
 	// Request is the held request.
 	Request kmsg.Request
-	// Response is the node's response; [ErrorOf] returns its error.
+	// Response is the node's response; [ErrorOf] returns the error in it.
 	Response kmsg.Response
-	// Err is why there is no response: the connection to the node ended, or the rule
-	// was removed.
+	// Err says why there is no response: the connection to the node ended, or the rule was removed.
 	Err error
 }
 
@@ -52,22 +51,21 @@ func (f *Fault) Struck() int {
 	return f.struck
 }
 
-// Err returns why strikes had no effect, such as a response that could not be
-// decoded; those frames passed unchanged.
+// Err returns why strikes had no effect, for example because a response could not be decoded. The proxy delivered
+// such frames unchanged.
 func (f *Fault) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return errors.Join(f.errs...)
 }
 
-// Wait returns once the rule has struck n times. If ctx ends before, the error has
-// the count.
+// Wait returns once the rule has struck n times. If ctx ends earlier, the error contains the number of strikes so
+// far.
 func (f *Fault) Wait(ctx context.Context, n int) error {
 	return f.wait(ctx, func() bool { return f.struck >= n }, func() string { return fmt.Sprintf("struck %d of %d times", f.struck, n) })
 }
 
-// Late returns the first n requests of a HoldRequest that have ended. It waits for
-// them.
+// Late waits until n requests of a HoldRequest have ended, and returns the first n of them.
 func (f *Fault) Late(ctx context.Context, n int) ([]Late, error) {
 	err := f.wait(ctx, func() bool { return len(f.late) >= n }, func() string { return fmt.Sprintf("%d of %d held requests ended", len(f.late), n) })
 	if err != nil {
@@ -78,7 +76,7 @@ func (f *Fault) Late(ctx context.Context, n int) ([]Late, error) {
 	return slices.Clone(f.late[:n]), nil
 }
 
-// wait returns once done returns true; it calls done with the lock.
+// wait returns once done returns true. It holds f.mu while it calls done.
 func (f *Fault) wait(ctx context.Context, done func() bool, state func() string) error {
 	for {
 		f.mu.Lock()
@@ -95,8 +93,8 @@ func (f *Fault) wait(ctx context.Context, done func() bool, state func() string)
 	}
 }
 
-// Remove ends the rule: it strikes no more frames, the proxy forwards the frames that
-// a blackhole stopped, and drops the held requests. It may be called again.
+// Remove ends the rule: it strikes no more frames. The proxy forwards the frames that a blackhole stopped, and drops
+// the requests that a HoldRequest held. Remove may be called again.
 func (f *Fault) Remove() {
 	f.once.Do(func() {
 		close(f.removed)
@@ -121,7 +119,7 @@ func (f *Fault) matches(node int32, r *request) bool {
 	return m.Where(req)
 }
 
-// take reports whether the rule strikes a matching frame, and counts it.
+// take decides whether the rule strikes a frame that matches, and counts the frame and the strike.
 func (f *Fault) take(draw func() float64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -142,8 +140,8 @@ func (f *Fault) take(draw func() float64) bool {
 	return true
 }
 
-// reserve reserves time for n bytes of a throttled direction, and returns when they
-// will have passed.
+// reserve reserves time for n bytes in a throttled direction. It returns the time at which these bytes will have
+// passed.
 func (f *Fault) reserve(n int, now time.Time) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -169,7 +167,7 @@ func (f *Fault) failed(err error) {
 	f.notify()
 }
 
-// notify wakes the waiters; the caller has the lock.
+// notify wakes the waiters. The caller holds f.mu.
 func (f *Fault) notify() {
 	close(f.changed)
 	f.changed = make(chan struct{})

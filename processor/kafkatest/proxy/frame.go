@@ -11,15 +11,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// frameMax is the longest frame, in bytes after its length; Kafka's brokers accept
-// requests of 100 MiB.
+// frameMax is the longest frame that the proxy accepts, in bytes without the length field. Kafka's brokers accept
+// requests of at most 100 MiB by default.
 const frameMax = 256 << 20
 
-// lengthSize is the size of a frame's length field.
+// lengthSize is the number of bytes of a frame's length field.
 const lengthSize = 4
 
-// readFrame reads one frame, including its length field. At the end of the stream the
-// error is io.EOF, or io.ErrUnexpectedEOF within a frame.
+// readFrame reads one frame, including its length field. If the stream ends between two frames the error is io.EOF;
+// if it ends within a frame, io.ErrUnexpectedEOF.
 func readFrame(r io.Reader) ([]byte, error) {
 	var length [lengthSize]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
@@ -29,8 +29,8 @@ func readFrame(r io.Reader) ([]byte, error) {
 	if n < 4 || n > frameMax {
 		return nil, &frameError{fmt.Errorf("a frame of %d bytes: Kafka's have 4 to %d", n, frameMax)}
 	}
-	// The buffer grows with the received bytes: a length field alone must not
-	// allocate its memory.
+	// The buffer grows with the bytes that arrive, so that a wrong length field alone cannot make the proxy allocate
+	// 256 MiB.
 	frame := bytes.NewBuffer(make([]byte, 0, lengthSize+min(n, 64<<10)))
 	frame.Write(length[:])
 	if _, err := io.CopyN(frame, r, n); err != nil {
@@ -42,30 +42,30 @@ func readFrame(r io.Reader) ([]byte, error) {
 	return frame.Bytes(), nil
 }
 
-// frameError says that the bytes are not Kafka's protocol.
+// frameError says that the bytes of a connection are not Kafka's protocol.
 type frameError struct{ err error }
 
 func (e *frameError) Error() string { return e.err.Error() }
 func (e *frameError) Unwrap() error { return e.err }
 
-// request is a request with the fields of its header.
+// request is the frame of a request together with the fields of its header.
 type request struct {
 	frame       []byte
 	key         int16
 	version     int16
 	correlation int32
 	clientID    string
-	body        int // where the body begins in frame; 0 for an API this package cannot decode
+	body        int // offset of the body in frame; 0 for an API that this package cannot decode
 
-	// duplicate and held mark requests whose response the client does not get.
+	// duplicate and held mark a request whose response the proxy does not forward to the client.
 	duplicate bool
 	held      *held
 }
 
-// held is a request that is delivered later.
+// held belongs to a request that HoldRequest delivers later.
 type held struct {
 	fault *Fault
-	once  sync.Once // its end is reported once
+	once  sync.Once // so that the end of the request is recorded only once
 }
 
 // parseRequest reads the header of a request's frame.
@@ -135,8 +135,7 @@ func skipTags(b []byte) (int, error) {
 	return at, nil
 }
 
-// decode returns the request decoded by kmsg. The result shares no memory with the
-// frame.
+// decode returns the request as kmsg decodes it. The result shares no memory with the frame.
 func (r *request) decode() (kmsg.Request, error) {
 	if r.body == 0 {
 		return nil, fmt.Errorf("api key %d version %d: not known here", r.key, r.version)
@@ -149,20 +148,20 @@ func (r *request) decode() (kmsg.Request, error) {
 	return req, nil
 }
 
-// answered reports whether the node responds to the request: all requests but a
-// Produce without acknowledgement.
+// answered reports whether the node responds to the request. The node responds to every request except a Produce with
+// acks=0.
 func (r *request) answered() bool {
 	if r.key != kmsg.Produce.Int16() || r.body == 0 {
 		return true
 	}
 	var produce kmsg.ProduceRequest
 	produce.SetVersion(r.version)
-	// It decodes only acks, without a copy of the records. The node responds with an
-	// error to a malformed request.
+	// UnsafeReadFrom does not copy the records; only acks is needed. A malformed request counts as answered, because
+	// the node responds to it with an error.
 	return produce.UnsafeReadFrom(r.frame[r.body:]) != nil || produce.Acks != 0
 }
 
-// responseBody returns where the body of the response to r begins in a frame.
+// responseBody returns the offset of the body in the frame of the response to r.
 func (r *request) responseBody(frame []byte) (int, error) {
 	const header = lengthSize + 4
 	kind := kmsg.ResponseForKey(r.key)
@@ -170,8 +169,7 @@ func (r *request) responseBody(frame []byte) (int, error) {
 		return 0, fmt.Errorf("api key %d version %d: not known here", r.key, r.version)
 	}
 	kind.SetVersion(r.version)
-	// An ApiVersions response has the old header in every version, so that clients of
-	// all ages can read it.
+	// The response to ApiVersions has the old header in every version, so that clients of every age can read it.
 	if !kind.IsFlexible() || r.key == kmsg.ApiVersions.Int16() {
 		return header, nil
 	}
@@ -179,8 +177,8 @@ func (r *request) responseBody(frame []byte) (int, error) {
 	return header + n, err
 }
 
-// decodeResponse returns the decoded response to r in a frame, and where its body
-// begins.
+// decodeResponse decodes the frame of the response to r. It returns the response and the offset of its body in the
+// frame.
 func (r *request) decodeResponse(frame []byte) (kmsg.Response, int, error) {
 	body, err := r.responseBody(frame)
 	if err != nil {
@@ -194,17 +192,17 @@ func (r *request) decodeResponse(frame []byte) (kmsg.Response, int, error) {
 	return resp, body, nil
 }
 
-// correlationOf returns the correlation id of a response's frame.
+// correlationOf returns the correlation id in the frame of a response.
 func correlationOf(frame []byte) int32 { return int32(binary.BigEndian.Uint32(frame[lengthSize:])) }
 
-// encodeResponse returns the frame of resp, with a header in the form of a frame.
+// encodeResponse returns a frame with the given header bytes and resp as its body.
 func encodeResponse(header []byte, resp kmsg.Response) []byte {
 	frame := resp.AppendTo(append([]byte(nil), header...))
 	binary.BigEndian.PutUint32(frame, uint32(len(frame)-lengthSize))
 	return frame
 }
 
-// responseHeader returns the header of a response to r that the proxy makes.
+// responseHeader returns the header for a response to r that the proxy makes itself.
 func (r *request) responseHeader(resp kmsg.Response) []byte {
 	header := make([]byte, lengthSize, lengthSize+5)
 	header = binary.BigEndian.AppendUint32(header, uint32(r.correlation))

@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
-// lineFrames is how many frames may be in flight in one direction of a connection before its sender blocks.
+// lineFrames is how many frames may be on their way in one direction of a connection before the goroutine that reads
+// them blocks.
 const lineFrames = 64
 
-// chunk is how many bytes of a throttled frame are written at once.
+// chunk is how many bytes of a throttled frame the proxy writes at once.
 const chunk = 4 << 10
 
-// errStopped ends a line without an error.
+// errStopped ends a line whose end is not an error.
 var errStopped = errors.New("stopped")
 
-// line delivers the frames of one direction of a connection in order, each at its
-// time.
+// line delivers the frames of one direction of a connection: in order, and each frame when it is due.
 type line struct {
 	items   chan item
-	stopped chan struct{} // closed when run has returned: it accepts no more items
+	stopped chan struct{} // closed when run has returned: from then on the line accepts no items
 }
 
-// item is a frame, or an action between frames.
+// item is a frame, or an action between two frames.
 type item struct {
 	due   time.Time
-	gates []*Fault     // blackholes whose removal it waits for
-	do    func() error // an error ends the line
+	gates []*Fault     // blackholes that must be removed before the item is processed
+	do    func() error // delivers the frame; an error ends the line
 }
 
 func newLine() *line {
 	return &line{items: make(chan item, lineFrames), stopped: make(chan struct{})}
 }
 
-// push adds an item that is due after delay, but not before the previous item. It
-// reports whether the line accepted it.
+// push adds an item that becomes due after delay, but never before the previous item. It reports whether the line
+// accepted the item.
 func (l *line) push(it item, delay time.Duration) bool {
 	it.due = time.Now().Add(delay)
 	select {
@@ -60,7 +60,7 @@ func (l *line) run(done <-chan struct{}) {
 	}
 }
 
-// passGates waits until every blackhole is removed.
+// passGates waits until every blackhole is removed, and reports false if done was closed first.
 func passGates(gates []*Fault, done <-chan struct{}) bool {
 	for _, gate := range gates {
 		select {
@@ -72,7 +72,7 @@ func passGates(gates []*Fault, done <-chan struct{}) bool {
 	return true
 }
 
-// waitUntil waits until due, and reports false if done came first.
+// waitUntil waits until due, and reports false if done was closed first.
 func waitUntil(due time.Time, done <-chan struct{}) bool {
 	d := time.Until(due)
 	if d <= 0 {
@@ -88,7 +88,8 @@ func waitUntil(due time.Time, done <-chan struct{}) bool {
 	}
 }
 
-// write writes a frame, no faster than the limits allow. A removed throttle no longer limits.
+// write writes a frame no faster than the throttles in limits allow. A throttle that is removed meanwhile stops
+// limiting.
 func write(w io.Writer, frame []byte, limits []*Fault, done <-chan struct{}) error {
 	for len(limits) > 0 && len(frame) > 0 {
 		n := min(chunk, len(frame))
@@ -110,7 +111,7 @@ func write(w io.Writer, frame []byte, limits []*Fault, done <-chan struct{}) err
 	return err
 }
 
-// waitOrRemoved waits until due or until the fault is removed, and reports false if done came first.
+// waitOrRemoved waits until due or until the fault is removed, and reports false if done was closed first.
 func waitOrRemoved(due time.Time, f *Fault, done <-chan struct{}) bool {
 	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()

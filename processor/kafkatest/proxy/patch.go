@@ -18,7 +18,7 @@ func ErrorOf(resp kmsg.Response) error {
 	return kerr.ErrorForCode(first)
 }
 
-// NoOffsets is a [Rule.Patch] for OffsetFetch: it makes the group a group without
+// NoOffsets is a [Rule.Patch] for OffsetFetch. It changes the response so that the consumer group seems to have no
 // committed offsets.
 func NoOffsets(resp kmsg.Response) {
 	fetch, ok := resp.(*kmsg.OffsetFetchResponse)
@@ -41,13 +41,12 @@ func NoOffsets(resp kmsg.Response) {
 	}
 }
 
-// setError sets every error code of a response.
+// setError sets every error code of a response to err.
 func setError(resp kmsg.Response, err *kerr.Error) {
 	eachErrorCode(reflect.ValueOf(resp).Elem(), func(code reflect.Value) { code.SetInt(int64(err.Code)) })
 }
 
-// eachErrorCode visits the fields named ErrorCode of a response, at every depth: kmsg
-// uses that name in every API.
+// eachErrorCode visits every field named ErrorCode of a response, at every depth. kmsg uses that name in every API.
 func eachErrorCode(v reflect.Value, visit func(reflect.Value)) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -71,8 +70,8 @@ func eachErrorCode(v reflect.Value, visit func(reflect.Value)) {
 	}
 }
 
-// refusal is the response of a node that rejects req: it has the request's topics,
-// partitions, groups and keys, each with the error.
+// refusal returns the response of a node that rejects req with err: the response repeats the request's topics,
+// partitions, groups and keys, and each of them has the error.
 func refusal(req kmsg.Request, err *kerr.Error) kmsg.Response {
 	resp := req.ResponseKind()
 	resp.SetVersion(req.GetVersion())
@@ -90,16 +89,16 @@ func refusal(req kmsg.Request, err *kerr.Error) kmsg.Response {
 	return resp
 }
 
-// setDefaults calls the Default method that kmsg gives every struct of the protocol.
+// setDefaults calls the method Default, which kmsg generates for every struct of the protocol.
 func setDefaults(pointer reflect.Value) {
 	if d, ok := pointer.Interface().(interface{ Default() }); ok {
 		d.Default()
 	}
 }
 
-// mirror copies the fields that a response repeats from its request: fields of the
-// same name and type, and lists of the same name, entry by entry. A request's plain
-// list of partitions is a list of structs in its response.
+// mirror copies the fields that a response repeats from its request: fields with the same name and type, and lists
+// with the same name, entry by entry. Where the request has a plain list of partition numbers, the response has a
+// list of structs, so mirror fills the number into each struct.
 func mirror(dst, src reflect.Value) {
 	for i := range dst.NumField() {
 		name, to := dst.Type().Field(i).Name, dst.Field(i)

@@ -15,17 +15,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// dialMax limits a connection attempt to a node; a stopped node refuses at once.
+// dialMax limits one attempt to connect to a node. A node that has stopped refuses at once.
 const dialMax = 10 * time.Second
 
-// errorsMax is how many protocol errors Close returns.
+// errorsMax is how many protocol errors Close returns at most.
 const errorsMax = 20
 
 // Option changes the behaviour of a proxy.
 type Option func(*Proxy)
 
-// WithSeed sets the seed of the draws for [Rule.Probability] and [Rule.Jitter]. The
-// order of frames still depends on timing.
+// WithSeed sets the seed of the random numbers for [Rule.Probability] and [Rule.Jitter]. A run is still not fully
+// repeatable, because the order of frames depends on timing.
 func WithSeed(seed uint64) Option {
 	return func(p *Proxy) { p.random = rand.New(rand.NewPCG(seed, seed)) }
 }
@@ -36,8 +36,8 @@ func WithLogger(log *slog.Logger) Option {
 	return func(p *Proxy) { p.log = log }
 }
 
-// Proxy is a set of listeners on the loopback address, one for each node of a cluster, with the rules they share. Its methods
-// may be called from any goroutine.
+// Proxy is a set of listeners on the loopback address, one for each node of a cluster, and the rules that apply to
+// all of them. Its methods may be called from any goroutine.
 type Proxy struct {
 	log       *slog.Logger
 	listeners []net.Listener
@@ -47,16 +47,16 @@ type Proxy struct {
 
 	mu        sync.Mutex
 	random    *rand.Rand
-	upstreams []string // nil before Forward
-	faults    []*Fault // in the order of Add
+	upstreams []string // nil until Forward is called
+	faults    []*Fault // in the order in which Add added them
 	conns     map[*conn]struct{}
 	accepted  int
 	requests  map[int16]int
 	errs      []error
 }
 
-// Listen opens a proxy for a cluster of n nodes. Connections wait until
-// [Proxy.Forward] sets the nodes' addresses. The caller calls [Proxy.Close].
+// Listen opens a proxy for a cluster of n nodes. Connections wait until [Proxy.Forward] sets the addresses of the
+// nodes. The caller calls [Proxy.Close].
 func Listen(ctx context.Context, n int, opts ...Option) (*Proxy, error) {
 	p := &Proxy{
 		log: slog.New(slog.DiscardHandler), random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
@@ -76,8 +76,8 @@ func Listen(ctx context.Context, n int, opts ...Option) (*Proxy, error) {
 	return p, nil
 }
 
-// Addrs returns the addresses of the proxy's listeners, in the order of the nodes:
-// the addresses that the nodes advertise, and the seeds of clients.
+// Addrs returns the addresses of the proxy's listeners, in the order of the nodes. The nodes advertise these
+// addresses, and clients use them as seeds.
 func (p *Proxy) Addrs() []string {
 	addrs := make([]string, len(p.listeners))
 	for i, l := range p.listeners {
@@ -86,8 +86,8 @@ func (p *Proxy) Addrs() []string {
 	return addrs
 }
 
-// Forward sets the addresses of the nodes, in the order of [Proxy.Addrs], for new
-// connections. A second call changes them.
+// Forward sets the addresses of the nodes, in the order of [Proxy.Addrs]. Another call changes the addresses for
+// connections that are made later.
 func (p *Proxy) Forward(upstreams []string) error {
 	if len(upstreams) != len(p.listeners) {
 		return fmt.Errorf("forward to %d nodes %v: the proxy was opened for %d", len(upstreams), upstreams, len(p.listeners))
@@ -104,8 +104,7 @@ func (p *Proxy) Forward(upstreams []string) error {
 	return nil
 }
 
-// Add adds a rule after the existing ones. It applies to frames that are read after
-// the call.
+// Add adds a rule after the existing rules. The rule applies to frames that the proxy reads after the call.
 func (p *Proxy) Add(rule Rule) (*Fault, error) {
 	if err := rule.validate(); err != nil {
 		return nil, err
@@ -137,9 +136,8 @@ func (p *Proxy) removeFault(f *Fault) {
 	p.faults = slices.DeleteFunc(p.faults, func(g *Fault) bool { return g == f })
 }
 
-// Cut closes the connections of m's client and node, by RST if reset is set, and
-// returns their number. It ignores the other fields of m. A held request is lost with
-// its connection.
+// Cut closes the connections that match the client and the node of m, by RST if reset is set, and returns their
+// number. It ignores the other fields of m. A held request on a closed connection is lost.
 func (p *Proxy) Cut(m Match, reset bool) int {
 	p.mu.Lock()
 	var cut []*conn
@@ -155,21 +153,21 @@ func (p *Proxy) Cut(m Match, reset bool) int {
 	return len(cut)
 }
 
-// Connections returns how many connections clients have made.
+// Connections returns how many connections clients have made to the proxy.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.accepted
 }
 
-// Requests returns how many requests of an API were delivered to the nodes.
+// Requests returns how many requests of an API the proxy has delivered to the nodes.
 func (p *Proxy) Requests(api kmsg.Key) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.requests[api.Int16()]
 }
 
-// Close ends the proxy and its connections. It returns the protocol errors.
+// Close ends the proxy and its connections, and returns the protocol errors that it has seen.
 func (p *Proxy) Close() error {
 	p.cancel()
 	var errs []error
@@ -208,7 +206,7 @@ func (p *Proxy) serve(node int32, client net.Conn) {
 	p.mu.Unlock()
 	broker, err := (&net.Dialer{Timeout: dialMax}).DialContext(p.ctx, "tcp", upstream)
 	if err != nil {
-		closeConn(client, true) // the closest to the refusal of a stopped node
+		closeConn(client, true) // for the client, the closest to a stopped node, which refuses the connection
 		return
 	}
 	p.carry(newConn(p, node, client, broker))
@@ -219,7 +217,7 @@ func (p *Proxy) carry(c *conn) {
 	p.mu.Lock()
 	p.conns[c] = struct{}{}
 	p.mu.Unlock()
-	if p.ctx.Err() != nil { // Close may have run before c was in the list
+	if p.ctx.Err() != nil { // Close may have run before c was in the list of connections
 		c.cut(false)
 	}
 	c.serve()
@@ -228,16 +226,16 @@ func (p *Proxy) carry(c *conn) {
 	p.mu.Unlock()
 }
 
-// verdict is the combined effect of the rules on one frame.
+// verdict is the combined effect of all rules on one frame.
 type verdict struct {
 	delay   time.Duration
 	gates   []*Fault // blackholes
 	limits  []*Fault // throttles
 	patches []*Fault
-	fate    *Fault // the rule that changes the delivery of the frame; nil for plain delivery
+	fate    *Fault // the rule that changes how the frame is delivered; nil if none does
 }
 
-// judge applies the rules to a request, or to its response, in the given direction.
+// judge applies the rules to a request in direction ToBroker, or to its response in direction ToClient.
 func (p *Proxy) judge(node int32, r *request, way Direction) verdict {
 	p.mu.Lock()
 	faults := slices.Clone(p.faults)
@@ -265,8 +263,7 @@ func (p *Proxy) judge(node int32, r *request, way Direction) verdict {
 	return v
 }
 
-// blackholes returns the blackholes that stop a whole connection of a client to a
-// node.
+// blackholes returns the blackholes that stop every frame between a client and a node in one direction.
 func (p *Proxy) blackholes(node int32, clientID string, way Direction) []*Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -292,7 +289,7 @@ func (p *Proxy) passed(api int16) {
 	p.requests[api]++
 }
 
-// reportFrame reports a read error of one side, unless the connection ended.
+// reportFrame records an error in reading from one side, unless the error only says that the connection ended.
 func (p *Proxy) reportFrame(c *conn, side string, err error) {
 	var bad *frameError
 	if errors.As(err, &bad) {

@@ -14,14 +14,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// rig is a proxy without sockets, between clients that write frames and a node that
-// responds, for tests in virtual time. Its transfers take no virtual time.
+// rig is a proxy without sockets, for tests in virtual time: it stands between clients that write frames and a node
+// that responds. Transfers take no virtual time.
 type rig struct {
 	t     *testing.T
 	proxy *Proxy
 
 	mu     sync.Mutex
-	answer func(kmsg.Request) kmsg.Response // nil responses are not sent; called under the lock
+	answer func(kmsg.Request) kmsg.Response // a nil response is not sent; called while the lock is held
 	seen   []arrival
 	nodes  []net.Conn // the node's ends
 }
@@ -40,8 +40,8 @@ func success(req kmsg.Request) kmsg.Response {
 	return resp
 }
 
-// inBubble runs a test with a rig in a bubble of virtual time. At its end no
-// goroutine may run, and the proxy must report no error.
+// inBubble runs a test with a rig in a synctest bubble, that is in virtual time. At the end of the test no goroutine
+// may run any more, and the proxy must have seen no protocol error.
 func inBubble(t *testing.T, test func(t *testing.T, g *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,8 @@ func (g *rig) add(rule Rule) *Fault {
 	return f
 }
 
-// arrivals returns the requests that the node has received, once the bubble is idle.
+// arrivals returns the requests that the node has received. It first waits until every goroutine of the bubble is
+// idle.
 func (g *rig) arrivals() []arrival {
 	synctest.Wait()
 	g.mu.Lock()
@@ -81,7 +82,7 @@ func (g *rig) answerWith(answer func(kmsg.Request) kmsg.Response) {
 	g.answer = answer
 }
 
-// killNode closes the node's ends of all connections.
+// killNode closes the node's end of every connection.
 func (g *rig) killNode() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,7 +91,7 @@ func (g *rig) killNode() {
 	}
 }
 
-// node is the node at its end of a connection; the proxy has the other end.
+// node is the program of the node at its end of a connection; the proxy has the other end.
 func (g *rig) node(conn net.Conn, start time.Time) {
 	defer closeQuietly(conn)
 	for {
@@ -155,7 +156,7 @@ func (c *client) send(req kmsg.Request) int32 {
 	return c.next
 }
 
-// receive reads the response to req with the correlation id.
+// receive reads the next response, which must have the correlation id, and decodes it as the response to req.
 func (c *client) receive(req kmsg.Request, id int32) kmsg.Response {
 	c.g.t.Helper()
 	frame, err := readFrame(c.conn)
@@ -190,8 +191,7 @@ func (c *client) wantCut() {
 // elapsed is the virtual time since the connection was made.
 func (c *client) elapsed() time.Duration { return time.Since(c.start) }
 
-// heartbeat and the functions below return requests at versions that current clients
-// use.
+// heartbeat and the functions below return requests in versions that current clients use.
 func heartbeat(group string) *kmsg.HeartbeatRequest {
 	req := kmsg.NewPtrHeartbeatRequest()
 	req.SetVersion(4)
@@ -206,7 +206,7 @@ func endTxn(id string, commit bool) *kmsg.EndTxnRequest {
 	return req
 }
 
-// produce returns a request with that many bytes of records.
+// produce returns a Produce request with size bytes of records.
 func produce(acks int16, size int) *kmsg.ProduceRequest {
 	req := kmsg.NewPtrProduceRequest()
 	req.SetVersion(9)
@@ -230,7 +230,7 @@ func lengthPrefixed(b []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
 }
 
-// closeQuietly closes one end of a connection whose other end may be closed.
+// closeQuietly closes one end of a connection; the other end may already be closed.
 func closeQuietly(c io.Closer) {
 	c.Close() //nolint:errcheck // the tests look at what is read from the other end.
 }

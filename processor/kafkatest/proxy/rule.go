@@ -11,40 +11,35 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Action is the effect of a rule on the frames it strikes.
+// Action is what a rule does with the frames that it strikes.
 type Action int
 
-// The actions. Those that cut a connection close both its sides, by RST with
-// [Rule.Reset], else by FIN.
+// The actions. An action that cuts a connection closes both of its sides: by RST if [Rule.Reset] is set, else by FIN.
 const (
-	// DropRequest cuts the connection instead of delivering the request: it is not
-	// executed.
+	// DropRequest cuts the connection instead of delivering the request. The node does not execute the request.
 	DropRequest Action = iota + 1
-	// DropResponse waits for the node's response and cuts the connection instead of
-	// forwarding it: the request was executed. The client sees no difference to
-	// DropRequest.
+	// DropResponse delivers the request, waits for the node's response, and cuts the connection instead of forwarding
+	// the response. The node has executed the request, but the client sees the same as with DropRequest.
 	DropResponse
 	// DelayRequest delivers the request after Delay, plus up to Jitter.
 	DelayRequest
 	// DelayResponse forwards the response after Delay, plus up to Jitter.
 	DelayResponse
-	// HoldRequest cuts the client's side only, and delivers the request to the node
-	// after Delay or when Release is closed, whichever comes first: after the client
-	// has reconnected. [Fault.Late] returns the node's response.
+	// HoldRequest cuts the client's side only. It delivers the request to the node after Delay or when Release is
+	// closed, whichever comes first, so that the request arrives after the client has reconnected. [Fault.Late]
+	// returns the node's response.
 	HoldRequest
-	// DuplicateRequest delivers the request twice in a row; the client gets the first response.
+	// DuplicateRequest delivers the request twice in a row. The client gets the first response.
 	DuplicateRequest
-	// Refuse responds to the request with Error and does not deliver it, like a
-	// broker that is loading or busy.
+	// Refuse does not deliver the request but responds with Error, like a broker that is loading or busy.
 	Refuse
-	// PatchResponse changes the response to a delivered request: every error code in
-	// it becomes Error, or Patch edits it.
+	// PatchResponse delivers the request and changes the response: it sets every error code to Error, or Patch edits
+	// the response.
 	PatchResponse
-	// Blackhole stops the frames of Direction until the rule is removed; then they
-	// continue, as after a network outage. It also stops the end of a connection.
+	// Blackhole stops the frames of Direction, and the end of the connection, until the rule is removed. Then it
+	// delivers them, as after a network outage.
 	Blackhole
-	// Throttle limits the frames of Direction to BytesPerSecond, for all matching
-	// connections together.
+	// Throttle limits the frames of Direction to BytesPerSecond. All matching connections share this limit.
 	Throttle
 )
 
@@ -61,7 +56,7 @@ func (a Action) String() string {
 	return fmt.Sprintf("action(%d)", int(a))
 }
 
-// Direction chooses the frames of a connection for a [Blackhole] or a [Throttle].
+// Direction is the direction of frames on a connection, for [Blackhole] and [Throttle].
 type Direction int
 
 // The directions.
@@ -71,59 +66,57 @@ const (
 	ToClient           // responses
 )
 
-// Match chooses requests, or the responses to them. Its zero value matches all.
+// Match chooses requests, or the responses to them. The zero value matches every request.
 type Match struct {
-	// APIs has the api keys (kmsg.EndTxn.Int16()); empty means every API.
+	// APIs has the API keys to match, such as kmsg.EndTxn.Int16(). An empty list matches every API.
 	APIs []int16
-	// ClientID is a client id, or a part of one that ends before a dash: "app-one"
-	// matches the client app-one and app-one-dedup-0, but not app-one2. "" means
-	// every client.
+	// ClientID is a client id, or the first part of a client id up to a dash: "app-one" matches the clients app-one
+	// and app-one-dedup-0, but not app-one2. "" matches every client.
 	ClientID string
-	// Node is the number of one node, from 1 in the order of [Proxy.Addrs]; 0 means every node.
+	// Node is the number of a node, from 1, in the order of [Proxy.Addrs]. 0 matches every node.
 	Node int32
-	// Where, if set, decides by the decoded request, for example a commit and not an
-	// abort. It is called with requests of APIs only, from several goroutines, and
-	// must not change the request.
+	// Where, if set, decides by the decoded request, for example to match a commit but not an abort. The proxy calls
+	// it only with requests of APIs and from several goroutines. Where must not change the request.
 	Where func(kmsg.Request) bool
 }
 
-// Rule is a fault to inject. Rules apply in the order in which they were added, each
-// to the frames that the earlier ones delivered.
+// Rule is a fault to inject. The proxy applies rules in the order in which they were added; a later rule sees only
+// the frames that the earlier rules delivered.
 type Rule struct {
-	// Name identifies the rule in logs and reports; the default is the action's name.
+	// Name identifies the rule in logs and reports. The default is the name of the action.
 	Name string
 	Match
 	Action Action
 
-	// Skip is how many matching frames pass before the rule begins.
+	// Skip is how many matching frames pass before the rule begins to strike.
 	Skip int
-	// Count is how often the rule strikes; 0 means until its removal.
+	// Count is how often the rule strikes; 0 means until the rule is removed.
 	Count int
-	// Probability is that of a strike at a matching frame, above 0 and up to 1; 0
-	// means 1.
+	// Probability is the probability with which the rule strikes a matching frame, above 0 and up to 1. 0 means 1.
 	Probability float64
 
-	// Delay is for DelayRequest, DelayResponse and HoldRequest.
+	// Delay is the delay of DelayRequest, DelayResponse and HoldRequest.
 	Delay time.Duration
-	// Jitter is the longest random addition to Delay, for DelayRequest and
-	// DelayResponse; uniformly distributed.
+	// Jitter is the longest random addition to Delay, for DelayRequest and DelayResponse. The additions are uniformly
+	// distributed.
 	Jitter time.Duration
-	// Release, if set, ends a HoldRequest when it is closed, or by itself if Delay is 0.
+	// Release, if set, makes a HoldRequest deliver its request when the channel is closed. With Delay 0, only Release
+	// does.
 	Release <-chan struct{}
-	// Error is for Refuse and PatchResponse.
+	// Error is the error of Refuse and PatchResponse.
 	Error *kerr.Error
 	// Patch edits the response in place, for PatchResponse without Error.
 	Patch func(kmsg.Response)
-	// Direction is for Blackhole and Throttle.
+	// Direction is the direction of Blackhole and Throttle.
 	Direction Direction
-	// BytesPerSecond is for Throttle.
+	// BytesPerSecond is the limit of Throttle.
 	BytesPerSecond int
-	// Reset makes DropRequest, DropResponse and HoldRequest cut by RST.
+	// Reset makes DropRequest, DropResponse and HoldRequest close connections by RST.
 	Reset bool
 }
 
-// validate returns an error for a rule that lacks a setting of its action, or has one
-// that the action does not use.
+// validate returns an error for a rule that lacks a setting that its action needs, or that has a setting that its
+// action does not use.
 func (r Rule) validate() error {
 	var errs []error
 	refuse := func(bad bool, format string, args ...any) {
@@ -162,8 +155,7 @@ func (r Rule) name() string {
 	return r.Action.String()
 }
 
-// concerns reports whether the rule acts on frames in this direction, ToBroker or
-// ToClient.
+// concerns reports whether the rule acts on frames in the direction way, which is ToBroker or ToClient.
 func (r Rule) concerns(way Direction) bool {
 	switch r.Action {
 	case DropResponse, DelayResponse, PatchResponse:
@@ -175,7 +167,7 @@ func (r Rule) concerns(way Direction) bool {
 	}
 }
 
-// matchesClient reports whether the match includes a client and a node, for some API.
+// matchesClient reports whether the match includes this client and this node, for at least some requests.
 func (m Match) matchesClient(node int32, clientID string) bool {
 	if m.Node != 0 && m.Node != node {
 		return false

@@ -1,10 +1,12 @@
-// Package tools prepares programs in Java, Python and JavaScript for tests: their packages are fetched once, into a directory of the
-// user's cache.
+// Package tools prepares programs in Java, Python and JavaScript for tests. It fetches their packages once, into a
+// directory of the user's cache.
 //
-// It may import package kafkatest, for the reason why a test is skipped.
+// It may import package kafkatest, whose Lack skips a test and says why.
 //
 // Invariants:
-//   - A directory is named after the content of the files that it was made from, so a change makes another one.
-//   - A directory that was not made to its end is made from the start.
-//   - Without a tool, or without a package that cannot be fetched, a test is skipped with the reason. With CI=true it fails.
+//   - The name of a directory contains a hash of the files that it was made from, so changed files get a new
+//     directory.
+//   - A directory that was not made to its end is made again from the start.
+//   - If a tool is missing or a package cannot be fetched, the test is skipped with the reason. With CI=true the test
+//     fails.
 package tools

@@ -12,7 +12,7 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// Need skips the test if a command fails, such as one that prints the version of a tool.
+// Need skips the test if a command fails, for example the command that prints a tool's version.
 func Need(t *testing.T, tool string, args ...string) {
 	t.Helper()
 	run(t, "", tool, args...)
@@ -33,8 +33,8 @@ func run(t *testing.T, dir, tool string, args ...string) {
 	}
 }
 
-// Made returns a directory of the user's cache with a copy of files of root, in which build was
-// called once.
+// Made returns a directory of the user's cache that has copies of the given files of root. build is called with the
+// directory once, when the directory is made.
 func Made(t *testing.T, name, root string, files []string, build func(dir string)) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -63,7 +63,8 @@ func Made(t *testing.T, name, root string, files []string, build func(dir string
 	return dir
 }
 
-// Python returns the Python of a virtual environment with the packages of requirements.lock in root.
+// Python returns the Python interpreter of a virtual environment in which the packages of root's requirements.lock
+// are installed.
 func Python(t *testing.T, name, root string) string {
 	t.Helper()
 	Need(t, "python3", "-c", "import venv, ensurepip")
@@ -74,8 +75,8 @@ func Python(t *testing.T, name, root string) string {
 	return filepath.Join(dir, "bin", "python")
 }
 
-// Java returns the class path of a program that Maven packages from files of root. Its
-// pom.xml copies what the program needs to target/lib.
+// Java returns the class path of a program that Maven builds from files of root. The program's pom.xml copies the
+// libraries that it needs to target/lib.
 func Java(t *testing.T, name, root string, files ...string) string {
 	t.Helper()
 	Need(t, "javac", "-version")
