@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"oncebus/cmd/oncebus/cli"
@@ -21,8 +22,13 @@ func main() {
 
 // commands are the subcommands, in the order of the help.
 func commands() cli.Commands {
-	return cli.Commands{
-		runCommand, ingressCommand, demo.Command, checkCommand, doctorCommand, keyCommand, getCommand, forgetCommand,
-		planCommand, applyCommand, shadowCommand, promoteCommand, finalizeCommand, holdCommand, releaseCommand, moveCommand, abortCommand, acceptCommand, deadLettersCommand, statsCommand, exportCommand, verifyCommand, seedCommand, arriveCommand, auditCommand, selfAuditCommand, conformanceCommand, top.Command, versionCommand,
-	}
+	return slices.Concat(
+		cli.InGroup("Run", runCommand, ingressCommand, demo.Command),
+		cli.InGroup("Prepare", auditCommand, checkCommand, keyCommand, doctorCommand),
+		cli.InGroup("Look", top.Command, getCommand, statsCommand, selfAuditCommand),
+		cli.InGroup("Change a running app", planCommand, applyCommand, shadowCommand, promoteCommand, finalizeCommand, holdCommand, releaseCommand, moveCommand, abortCommand),
+		cli.InGroup("Repair", acceptCommand, deadLettersCommand, forgetCommand),
+		cli.InGroup("Take keys along", exportCommand, verifyCommand, seedCommand, arriveCommand),
+		cli.InGroup("Other", conformanceCommand, versionCommand),
+	)
 }

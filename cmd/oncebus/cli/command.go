@@ -17,6 +17,7 @@ type Command struct {
 	Name     string
 	Synopsis string // what follows the name in the first line of the help
 	About    string // one line in the list of commands
+	Group    string // the heading above it in that list; "" for the heading of the command before it
 	Long     string // what the command does, in whole sentences
 	Example  string // command lines, each on its own line
 	ArgsMax  int    // largest number of arguments that are not flags
@@ -35,6 +36,19 @@ type Command struct {
 // Commands are subcommands, in the order of the help. They are functions that make a command, because the flags
 // of a command write into the variables of a single run.
 type Commands []func() Command
+
+// InGroup returns the commands with a group in the help.
+func InGroup(group string, commands ...func() Command) Commands {
+	grouped := make(Commands, len(commands))
+	for i, command := range commands {
+		grouped[i] = func() Command {
+			c := command()
+			c.Group = group
+			return c
+		}
+	}
+	return grouped
+}
 
 // Run executes one command line and returns the exit code. It returns ExitFailed if standard output could not
 // be written, because a reader must not mistake half of a result for the whole result.

@@ -48,8 +48,16 @@ func printGroup(cmd *cobra.Command, c *Command, w io.Writer) {
 	for _, sub := range c.Commands {
 		width = max(width, len(sub().Name))
 	}
+	group := ""
 	for _, sub := range c.Commands {
 		s := sub()
+		if s.Group != "" && s.Group != group {
+			if group != "" {
+				Printf(w, "\n")
+			}
+			Printf(w, "%s:\n", s.Group)
+			group = s.Group
+		}
 		Printf(w, "  %-*s  %s\n", width, s.Name, s.About)
 	}
 	Printf(w, "\n'%s COMMAND --help' describes a command.\n", cmd.CommandPath())
