@@ -38,7 +38,7 @@ RUN ?= .
 PART ?=
 
 # Most lines of a Go file that is not a test.
-FILE_LINES_MAX := 500
+FILE_LINES_MAX := 460
 
 # Without debug information a first build takes 36 s instead of 43, and the binary has 23 MB instead of 33. Profiles and stack traces
 # need none. For a debugger: make build BUILD_FLAGS=
@@ -305,9 +305,9 @@ deps: ## every import is in the table of .ci/deps
 	@GO='$(GO)' .ci/deps
 
 .PHONY: length
-length: ## no Go file outside tests is longer than a reader's patience
+length: ## no Go file outside tests is longer than a reader's patience, which comments do not try
 	@find . -name '*.go' ! -name '*_test.go' -exec awk -v max=$(FILE_LINES_MAX) \
-		'END { if (FNR > max) { printf "length: %s has %d lines, at most %d are allowed\n", FILENAME, FNR, max; exit 1 } }' {} \; \
+		'!/^[ \t]*\/\// { n++ } END { if (n > max) { printf "length: %s has %d lines without comments, at most %d are allowed\n", FILENAME, n, max; exit 1 } }' {} \; \
 		| { ! grep . >&2; }
 
 .PHONY: size
