@@ -48,7 +48,7 @@ func TestClusterPage(t *testing.T) {
 	s := serves(t, inOld...)
 	produce(old, first, second, other)
 	s.until("three events to be emitted", func() bool { return emitsOf(t, clients[old], 3) })
-	for _, step := range pageSteps(t, "changing-clusters.md") {
+	for _, step := range pageSteps(t, "changing-clusters.md", "") {
 		command := strings.Fields(step.command)[0]
 		environ := inNew
 		switch command {

@@ -17,7 +17,7 @@ const avroRoutes = `{routes: [{name: orders, topics: [orders.raw], format: avro,
 
 // TestFormatsPage runs the commands of FORMATS.md, with the files that it shows.
 func TestFormatsPage(t *testing.T) {
-	steps := pageSteps(t, "../dedup/FORMATS.md") // in a directory of its own
+	steps := pageSteps(t, "../dedup/FORMATS.md", "") // in a directory of its own
 	if err := os.WriteFile("order.avro", []byte("\x06a-1\x54\x04\x04\xe2"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestFormatsPage(t *testing.T) {
 
 // TestKeyOfAnEncodedEventIsRefused: each error names what is missing.
 func TestKeyOfAnEncodedEventIsRefused(t *testing.T) {
-	pageSteps(t, "../dedup/FORMATS.md")
+	pageSteps(t, "../dedup/FORMATS.md", "")
 	key := []string{"key", "--routes", "routes.yaml", "--route", "orders", "--encoded"}
 	for _, test := range []struct {
 		name, stdin, want string
@@ -89,7 +89,7 @@ func TestDoctorAsksTheRegistry(t *testing.T) {
 
 // TestPlanReadsSchemaFiles: routes whose schema is missing are not put in force.
 func TestPlanReadsSchemaFiles(t *testing.T) {
-	pageSteps(t, "../dedup/FORMATS.md")
+	pageSteps(t, "../dedup/FORMATS.md", "")
 	if err := os.Remove("order.avsc"); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func TestPartitionsPage(t *testing.T) {
 	cluster.CreateTopic("signals.raw", 4)
 	environ := runEnviron(t, "ONCEBUS_PARTITIONS=12", "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","))
 	serves(t, environ...)
-	for _, step := range pageSteps(t, "changing-partitions.md") {
+	for _, step := range pageSteps(t, "changing-partitions.md", "Change the number of partitions") {
 		got := execute(t.Context(), environ, "", step.args()...)
 		if heldFor.ReplaceAllString(got.Stdout, "T") != heldFor.ReplaceAllString(step.want, "T") || got.Code != cli.ExitStopped {
 			t.Errorf("oncebus %s: exit code %d, stderr %q, output\n%s\nthe page has\n%s", step.command, got.Code, got.Stderr, got.Stdout, step.want)
@@ -28,7 +28,7 @@ func TestPartitionsPage(t *testing.T) {
 	}
 }
 
-// TestToRoutedPage runs the commands of changing-to-routed.md against the service, and compares
+// TestToRoutedPage runs the commands of changing-partitions.md about --to-routed against the service, and compares
 // their output but for the time of the hold.
 func TestToRoutedPage(t *testing.T) {
 	cluster := embedded.Start(t)
@@ -37,7 +37,7 @@ func TestToRoutedPage(t *testing.T) {
 	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","), "ONCEBUS_ROUTES="+clitest.WriteFile(t, "routes.yaml", keyed))
 	serves(t, environ...)
 	routed := clitest.WriteFile(t, "routed.yaml", keyRoutes)
-	for _, step := range pageSteps(t, "changing-to-routed.md") {
+	for _, step := range pageSteps(t, "changing-partitions.md", "Route a prepartitioned topic") {
 		got := execute(t.Context(), environ, "", step.args("routed.yaml", routed)...)
 		if out := got.Stdout + got.Stderr; heldFor.ReplaceAllString(out, "T") != heldFor.ReplaceAllString(step.want, "T") {
 			t.Errorf("oncebus %s: exit code %d, output\n%s\nthe page has\n%s", step.command, got.Code, out, step.want)

@@ -18,14 +18,19 @@ type pageStep struct{ command, want string }
 
 // pageSteps returns the commands of a page in deployments, in order. It writes the files that
 // the page names to a new directory, and makes that the working directory.
-func pageSteps(t *testing.T, name string) (steps []pageStep) {
+func pageSteps(t *testing.T, name, section string) (steps []pageStep) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(deployments, name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
-	for _, block := range pageBlock.FindAllStringSubmatch(string(page), -1) {
+	text := string(page)
+	if section != "" {
+		_, text, _ = strings.Cut(text, "\n## "+section+"\n")
+		text, _, _ = strings.Cut(text, "\n## ")
+	}
+	for _, block := range pageBlock.FindAllStringSubmatch(text, -1) {
 		indent, file := block[1], block[3]
 		text := strings.TrimPrefix(strings.ReplaceAll("\n"+block[4], "\n"+indent, "\n"), "\n")
 		if file != "" {
@@ -40,7 +45,7 @@ func pageSteps(t *testing.T, name string) (steps []pageStep) {
 		}
 	}
 	if len(steps) == 0 {
-		t.Fatalf("%s has no command", name)
+		t.Fatalf("%s has no command in section %q", name, section)
 	}
 	return steps
 }

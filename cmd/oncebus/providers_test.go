@@ -4,6 +4,6 @@ import "testing"
 
 // TestProvidersPage runs the commands of PROVIDERS.md, with the routes file that it shows.
 func TestProvidersPage(t *testing.T) {
-	steps := pageSteps(t, "../processor/ingress/PROVIDERS.md")
+	steps := pageSteps(t, "../processor/ingress/PROVIDERS.md", "")
 	assertTwoSteps(t, steps, `{"id":"evt_1","created":1767225600}`)
 }

@@ -29,7 +29,7 @@ func TestRoutesPage(t *testing.T) {
 		"longer.yaml", clitest.WriteFile(t, "longer.yaml", strings.Replace(alerts, "window: 24h", "window: 168h", 1)),
 		"further.yaml", clitest.WriteFile(t, "further.yaml", strings.Replace(alerts, "action, timestamp]", "action, timestamp]\n      - header: id", 1)),
 	}
-	for _, step := range pageSteps(t, "changing-routes.md") {
+	for _, step := range pageSteps(t, "changing-routes.md", "Change the routes") {
 		got := execute(t.Context(), environ, "", step.args(files...)...)
 		if out := got.Stdout + got.Stderr; passed.ReplaceAllString(out, "T") != passed.ReplaceAllString(step.want, "T") {
 			t.Errorf("oncebus %s: exit code %d, output\n%s\nthe page has\n%s", step.command, got.Code, out, step.want)

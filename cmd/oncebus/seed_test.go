@@ -20,7 +20,7 @@ import (
 // bytes of a file with few keys, and the task of a key.
 var pageVaries = regexp.MustCompile(`20\d\d-\d\d-\d\dT[0-9:.]+Z|on cluster \S+|[0-9,]+ bytes, [0-9.]+ a key|repartition/\d+`)
 
-// TestSeedPage runs the commands of changing-seeds.md against the service.
+// TestSeedPage runs the commands of changing-routes.md about seeds against the service.
 func TestSeedPage(t *testing.T) {
 	start := func(input string, more ...string) []string {
 		cluster := embedded.Start(t)
@@ -34,7 +34,7 @@ func TestSeedPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	signals, operations := start("signals.raw"), start("operations.raw", "ONCEBUS_ROUTES="+routes)
-	for _, step := range pageSteps(t, "changing-seeds.md") {
+	for _, step := range pageSteps(t, "changing-routes.md", "Bring keys from another system, and take them out") {
 		environ := signals
 		if strings.Contains(step.command, "user-operations") {
 			environ = operations

@@ -17,7 +17,7 @@ import (
 )
 
 // auditPage is the page about self-audit.
-const auditPage = "changing-self-audit.md"
+const auditPage = "self-audit.md"
 
 // volatile are the parts of an output that differ from run to run.
 var volatile = []struct {
@@ -59,7 +59,7 @@ func TestSelfAuditPage(t *testing.T) {
 		func() { copyOutput(t, client, cluster) },
 		func() {},
 	}
-	steps := pageSteps(t, auditPage)
+	steps := pageSteps(t, auditPage, "")
 	if len(steps) != len(between) {
 		t.Fatalf("%s has %d commands, want %d", auditPage, len(steps), len(between))
 	}

@@ -19,7 +19,7 @@ import (
 // waits are the event times that a shadow has to wait for.
 var waits = regexp.MustCompile(`promote in [0-9hms]+`)
 
-// TestKeysPage runs the commands of changing-keys.md against the service, with events before,
+// TestKeysPage runs the commands of changing-routes.md about a new key against the service, with events before,
 // while and after the shadow is tried out, and compares their output.
 func TestKeysPage(t *testing.T) {
 	cluster := embedded.Start(t)
@@ -57,7 +57,7 @@ func TestKeysPage(t *testing.T) {
 	promoted := strings.Replace(routes, "field: id", "field: order", 1) + "    namespace: signals~by-order\n"
 	files := []string{"trial.yaml", clitest.WriteFile(t, "trial.yaml", trial), "promoted.yaml", clitest.WriteFile(t, "promoted.yaml", promoted)}
 	send(0, `{"id":"0","order":"0"}`)
-	for n, step := range pageSteps(t, "changing-keys.md") {
+	for n, step := range pageSteps(t, "changing-routes.md", "Change the key of a route") {
 		switch n {
 		case 2:
 			// One after the other: events of two tasks come to the task of the new key in any order.

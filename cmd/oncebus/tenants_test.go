@@ -17,7 +17,7 @@ import (
 // TestTenantsPage runs the commands of TENANTS.md, with the routes file and the event that it
 // shows.
 func TestTenantsPage(t *testing.T) {
-	steps := pageSteps(t, "../dedup/TENANTS.md")
+	steps := pageSteps(t, "../dedup/TENANTS.md", "")
 	event, err := os.ReadFile("order.json")
 	if err != nil {
 		t.Fatal(err)
