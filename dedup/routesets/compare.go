@@ -165,7 +165,11 @@ func (c *comparison) tenants(old, r *rules.Route) {
 		c.add(Harmless, r.Name, "tenant", "", nil, "records without a tenant get tenant %s", b)
 		return
 	}
-	c.add(Confirm, r.Name, "tenant", "copies of stored events that name no tenant are emitted again", nil, "tenant of records that name none: %s -> %s", a, cmp.Or(b, "none, they are invalid"))
+	why := "copies of stored events that name no tenant are emitted again"
+	if b == "" {
+		why = "records that name no tenant become dead letters"
+	}
+	c.add(Confirm, r.Name, "tenant", why, nil, "tenant of records that name none: %s -> %s", a, cmp.Or(b, "none, they are invalid"))
 }
 
 // windows compares window, grace and skew.

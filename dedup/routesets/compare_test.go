@@ -189,3 +189,18 @@ func TestEachFieldHasAKind(t *testing.T) {
 		}
 	}
 }
+
+// TestReasonOfAChangedDefaultTenant protects that the reason which an operator confirms is true: without a default
+// tenant, records that name none are not emitted again, but become dead letters.
+func TestReasonOfAChangedDefaultTenant(t *testing.T) {
+	withDefault := func(name string) string { return with(orders, "tenant: {header: t"+name+"}") }
+	for after, want := range map[string]string{
+		withDefault(", default: b"): "copies of stored events that name no tenant are emitted again",
+		withDefault(""):             "records that name no tenant become dead letters",
+	} {
+		changes := Compare(parse(t, withDefault(", default: a")), parse(t, after), History{}, nil)
+		if len(changes) != 1 || changes[0].Why != want {
+			t.Errorf("%+v, want the reason %q", changes, want)
+		}
+	}
+}
