@@ -15,9 +15,10 @@ func (ev *Event) IsAdjacent(r *Row, step int64) bool {
 // Prior returns the row with which Decide compares an event, or false if there is none, and sets ev.Over and
 // ev.Attempts. own is the row of the event's key; adjacent are the rows of the adjacent keys.
 //
-// Among own and adjacent, the earliest row with an equal fingerprint whose window is not over decides;
-// without such a row, own does. So a duplicate of that row stays a duplicate even if another event claims the
-// own key later.
+// The candidates are own and those adjacent rows that belong to the same order (IsAdjacent), are retained and
+// were not freed. Of the candidates with an equal fingerprint and an open window, Prior returns the row that
+// was seen first; without any, it returns own. So a duplicate of an adjacent row stays a duplicate even if
+// another event has claimed the event's own key since.
 func (ev *Event) Prior(own Row, found bool, adjacent []Row, step int64, w Window, streamTime int64) (Row, bool) {
 	prior := own
 	decided := found && w.Decides(&own, streamTime) && !w.Over(own.First, ev.Time) && !ev.collides(&own)

@@ -13,8 +13,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// purgeInterval is the time between two deletions. So an operator can still read the records of the
-// repartition topic that were processed within the last interval.
+// purgeInterval is the time between two rounds of deletion. A round deletes what was processed before the
+// previous round, so an operator can read a routed record for at least one interval after it was processed.
 const purgeInterval = time.Minute
 
 // purger deletes records of internal topics that oncebus no longer needs, for the running tasks of this

@@ -81,8 +81,8 @@ type transactions struct {
 	limits    map[string]app.TopicLimits
 	isolation isolation
 	refusals  int
-	// refusedLine and abortedLine sample two log lines that a topic could otherwise cause for every record
-	// that it refuses.
+	// refusedLine and abortedLine limit how often two lines are logged: that a topic refused records, and that
+	// a transaction was aborted. Otherwise each record that a topic refuses could cause both lines.
 	refusedLine, abortedLine app.SampledLine
 }
 

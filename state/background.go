@@ -53,8 +53,9 @@ func (s *Store) markOpen() error {
 	return status{state: statusOpen, boot: s.host.boot, position: s.durable.Load()}.write(s.dir)
 }
 
-// notePosition writes the position of the manifest to STATUS. Until STATUS is open it counts the deaths of
-// the process, so notePosition leaves it alone; markOpen then writes the position.
+// notePosition writes the position of the manifest to STATUS. While the status in that file is still opening,
+// the file counts how often the process died in a row, so notePosition writes nothing. markOpen later writes
+// the position together with the status open.
 func (s *Store) notePosition() error {
 	if !s.markedOpen {
 		return nil

@@ -219,7 +219,7 @@ func (l *ledger) deletedUnread(ctx context.Context, k *strike, resume func(conte
 }
 
 // repartitionDeletedUnread: the tasks of the routed topic wait for a decision on their state. While they wait, routed
-// records are deleted. Each task must then wait for a second decision, which names these records.
+// records are deleted. Each task must then ask an operator for a second decision, which is about the deleted records.
 func repartitionDeletedUnread(ctx context.Context, _ *strike, l *ledger) error {
 	if err := inOrder(ctx, l.stop, l.loseState); err != nil {
 		return err

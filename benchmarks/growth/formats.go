@@ -27,7 +27,7 @@ const formatRounds = 4
 // goalFormats is the lowest rate that a format with schemas should reach, relative to JSON.
 const goalFormats = 0.5
 
-// order is an event of the part formats. It has the same content in each format. A tenth of the orders are
+// order is an event of the part of this benchmark that is called formats. It has the same content in each format. A tenth of the orders are
 // duplicates.
 type order struct {
 	Account string `avro:"account"`

@@ -138,8 +138,8 @@ func (l *traffic) quietFor() time.Duration {
 	return time.Since(l.last)
 }
 
-// recovery returns how long after a moment of the load events flow again: the time until each partition has an event
-// in the output that was sent after the moment.
+// recovery returns the time from moment until each partition has an event in the output that was sent after moment.
+// complete is false if a partition has no such event.
 func (l *traffic) recovery(moment time.Duration) (longest time.Duration, complete bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -95,8 +95,8 @@ func (o *verifyOptions) run(ctx context.Context, args []string, p cli.Process) i
 	return cli.ExitStopped
 }
 
-// readArrival compares the stream times of the app with those of the file, if the app came to this cluster with
-// the file.
+// readArrival finds the tasks whose stream times are lower than those in the file, if oncebus arrive created the
+// app in this cluster from this file.
 func (v *verified) readArrival(ctx context.Context, c *transfer.Client) error {
 	came, behind, err := c.CameWith(ctx, &v.Header)
 	if v.Came = came; len(behind) > 0 {

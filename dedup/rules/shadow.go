@@ -42,8 +42,9 @@ const DefaultSample = 0.01
 // IsFull reports whether the shadow looks at all events.
 func (s *Shadow) IsFull() bool { return s.Sample == 1 }
 
-// Samples reports whether the shadow looks at a key. The choice depends on bits of the digest that the
-// repartition hash mixes with a secret, so every partition has some of the sampled keys.
+// Samples reports whether the shadow looks at a key. It compares eight bytes of the key's digest with Sample.
+// The partition of a key is a hash of the whole digest with a secret, so the sampled keys spread over all
+// partitions.
 func (s *Shadow) Samples(digest *dedup.Digest) bool {
 	return s.IsFull() || float64(binary.LittleEndian.Uint64(digest[8:])) < s.Sample*math.MaxUint64
 }

@@ -70,8 +70,8 @@ type App struct {
 	former []*Route
 	// FailOpen has, for each topic of tasks, the namespace ids of its routes with on_state_failure: fail_open.
 	FailOpen map[string][]uint8
-	// Waiting has the topics of tasks that have no such route. A worker fetches nothing from these topics while
-	// its local state is unusable.
+	// Waiting has the topics of tasks without any route that fails open (see FailOpen). A worker fetches
+	// nothing from these topics while its local state is unusable.
 	Waiting []string
 	Limits  atomic.Pointer[map[string]TopicLimits]
 	Clock   *BrokerClock

@@ -140,8 +140,10 @@ func (c *BrokerClock) Certain() int64 {
 	return min(c.at.estimate(now.Mono), now.Wall)
 }
 
-// Doubts reports whether an event time, in ms, contradicts an estimate that is not fresh: the event time is
-// more than the skew, in ms, after the estimate or after this machine's wall clock.
+// Doubts reports whether an event time, in ms, shows that the estimate of broker time may be wrong. That is so
+// if the event time is more than skew, in ms, after the estimate, and the last observation of the brokers is at
+// least freshMax old; or if it is more than skew after this machine's wall clock, and the observation is at
+// least freshByWallMax old.
 func (c *BrokerClock) Doubts(eventTime, skew int64) bool {
 	now := c.Machine()
 	c.mu.Lock()

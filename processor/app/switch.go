@@ -47,8 +47,9 @@ type Switch struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// A SwitchInput is a prepartitioned topic that becomes routed, with its number of tasks. The topic may have
-// more partitions than tasks: no task reads a partition that was added.
+// A SwitchInput is a prepartitioned topic that a switch makes routed, with its number of tasks. The topic may
+// have more partitions than tasks: no task reads a partition that was added. The routing stage reads such a
+// partition from its start, once the topic is routed (routeInput).
 type SwitchInput struct {
 	Topic      string `json:"topic"`
 	Partitions int32  `json:"partitions"`

@@ -78,7 +78,7 @@ func (d *Dispatch) String() string {
 // Timeline is what happened in a run, in the order in which the kit saw it.
 type Timeline struct {
 	Entries []Entry
-	// OffsetsRead tells that the kit could read the commits of offsets, so that Entries has a Committed for
-	// each of them.
+	// OffsetsRead reports whether the kit could read Kafka's topic of committed offsets. If it could, Entries
+	// has an entry of kind Committed for each commit of the executor's group.
 	OffsetsRead bool
 }

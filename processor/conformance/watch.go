@@ -88,8 +88,9 @@ func (r *runner) sawOutcome(rec *kgo.Record) {
 	}
 }
 
-// answer answers a question as oncebus does. The first question about an event that is to be refused gets the answer to
-// a question of an earlier start of the executor. The caller holds the lock.
+// answer answers a question as oncebus does. For an event whose start is to be
+// refused, the first question gets an answer that grants the start but lacks the headers of the question. Such an answer
+// looks like one to a question from before a restart of the executor, and the executor must ignore it. The caller holds the lock.
 func (r *runner) answer(question *kgo.Record, e *Entry, st *state) {
 	if st != nil && st.Refused && !st.asked {
 		st.asked = true

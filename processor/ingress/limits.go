@@ -144,8 +144,9 @@ func (r *reservation) verify() error {
 	return nil
 }
 
-// grow reserves n more bytes for the body, or returns the limit that they would exceed. A source for which
-// MaxRequestsPerSource is set may use an equally large part of the memory.
+// grow reserves n more bytes for the body, or returns the limit that they would exceed. The bodies of a source
+// with several requests may take as many bytes as remain free, or, if that is more, the same share of
+// MaxBodyBytes as MaxRequestsPerSource is of MaxRequests.
 func (r *reservation) grow(n int64) error {
 	l := r.limits
 	l.mu.Lock()

@@ -24,7 +24,7 @@ type Service struct {
 }
 
 // NewService checks the settings and routes and prepares a service. It opens no listener and connects to
-// nothing. app has the settings of the ingress client.
+// nothing. app has the settings with which the ingress connects to Kafka.
 func NewService(
 	cfg Config, app app.Config, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger,
 ) (*Service, error) {

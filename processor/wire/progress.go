@@ -122,9 +122,10 @@ func (p *Progress) executor(route string) []Passed {
 
 // Merge returns p with the progress of a record that the broker stored at broker time stored:
 //
-//   - No time in the record counts as later than stored, because a worker's estimate may be ahead.
-//   - A time that is later by more than aheadMax is from before broker time was set back; it is
-//     ignored.
+//   - A time in the record that is later than stored is lowered to stored: the worker that wrote the record
+//     estimates broker time, and its estimate may be ahead.
+//   - A time that is later than stored by more than aheadMax is ignored: the worker wrote it before broker
+//     time was set back.
 //   - What the record does not know stays as it is in p.
 //   - A time in the record replaces the time in p even if it is earlier, because broker time may have
 //     been set back.
