@@ -29,8 +29,8 @@ type joins struct {
 	requests int
 }
 
-// joinsMax bounds the requests in joins. Beyond it, a further claim is written for each of its
-// requests.
+// joinsMax bounds the requests in joins. If joins is full, the row of a further claim is written again for each
+// of its requests.
 const joinsMax = waitingMax
 
 // joiningOf returns the claim in memory that decides an event; nil if no request can join it.
@@ -59,9 +59,9 @@ func (t *Judge) joiningOf(found *candidate) (*joining, error) {
 	return open, nil
 }
 
-// decideWaiting decides on an event that waits for the outcome of a claim in memory, or that gets
-// in_progress. For any other event it writes the claim, reads its row again and returns nil: the caller
-// then decides by that row.
+// decideWaiting decides on an event that waits for the outcome of a claim in memory, or that gets in_progress.
+// For any other event it writes the row of the claim, reads the row again and returns nil: the caller then
+// decides by that row.
 func (t *Judge) decideWaiting(j *Judging, ev *event, claimed *dedup.ClaimEvent, found *candidate) (*joining, error) {
 	open, err := t.joiningOf(found)
 	if open == nil || err != nil {
