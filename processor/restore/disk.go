@@ -15,8 +15,8 @@ import (
 const (
 	// diskInterval is the time between two checks of the free space.
 	diskInterval = time.Second
-	// diskResume times the pause level must be free before tasks resume. The gap keeps a disk near the
-	// pause level from pausing and resuming tasks in turn.
+	// diskResume times the pause level must be free before tasks resume. Without this gap, a disk near the pause
+	// level would pause and resume the tasks again and again.
 	diskResume = 1.2
 )
 
@@ -47,7 +47,7 @@ func newDiskGuard(dir string, cfg Disk, host *state.Host, m *Metrics, log *slog.
 	return g
 }
 
-// level returns percent of the size of a file system, in bytes, but at least the given bytes.
+// level returns percent of the size of a file system in bytes, or least if that is more.
 func level(s state.Space, percent int, least int64) uint64 {
 	return max(uint64(float64(s.Total)*float64(percent)/100), uint64(least))
 }

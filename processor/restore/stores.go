@@ -96,7 +96,7 @@ type Source struct {
 	App     *app.App
 	Stores  *Stores
 	Metrics *Metrics
-	// Instance names the process in its refusals.
+	// Instance is the name of this process in the refusals that it writes.
 	Instance string
 	// Explain stores for /readyz why a restoring task makes no progress; why "" removes the
 	// explanation.
@@ -110,7 +110,7 @@ type Source struct {
 
 	decisionsMu sync.Mutex // not locked while the manifest topic is read
 	decisions   *app.Decisions
-	decisionsAt time.Time // when decisions were read, or a new reading of them began
+	decisionsAt time.Time // when the decisions were read, or when a new reading began
 }
 
 // Decisions returns the operators' decisions. It reads them at most once in DecisionPoll, because any
@@ -159,8 +159,8 @@ func (s *Stores) RemoveFormer(t *app.Topology, log *slog.Logger) {
 	}
 }
 
-// Positions returns the changelog position of each task that has an open store or files in this
-// process, whoever owns it. They are hints: a restore reads the position from the store itself.
+// Positions returns the changelog position of each task that has an open store or files in this process, whoever
+// owns the task. The positions are hints: a restore reads the position from the store itself.
 func (s *Stores) Positions(t *app.Topology) map[app.TaskID]int64 {
 	positions, open := map[app.TaskID]int64{}, s.Host.Positions()
 	for _, topic := range t.TaskTopics() {
