@@ -29,8 +29,8 @@ type Finalized struct {
 // each live process can read the level and has the routes of the file, which become route set 1. Its error
 // names all processes that do not.
 //
-// A process of an earlier build that starts meanwhile stops at the first record that it cannot read, and
-// commits nothing of this record.
+// Finalize may miss a process of an earlier build that starts meanwhile. Such a process stops at the first record
+// that it cannot read, and commits nothing of this record.
 func Finalize(ctx context.Context, c Conn, cfg Config, file *rules.Routes, by string) (*Finalized, error) {
 	for {
 		f, err := finalizeOnce(ctx, c, cfg, file, by)

@@ -10,7 +10,7 @@ import (
 )
 
 // A Follower follows the route sets and generations of an app in the records of its manifest topic, so that a
-// running process changes over without a restart.
+// running process can change over to them without a restart.
 type Follower struct {
 	conn     Conn
 	cfg      Config

@@ -9,8 +9,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// HeldTime says that a source keeps the stream time of a namespace back. Until the source goes on, the app
-// keeps rows, and no event is late. Its JSON names are an interface: programs read them.
+// HeldTime says that a source keeps the stream time of a namespace back. Until the source is read further, the
+// app keeps rows longer, and no event becomes late. The JSON names are an interface: programs read them.
 type HeldTime struct {
 	Namespace string   `json:"namespace"`
 	Routes    []string `json:"routes"` // the routes that share the namespace
@@ -21,7 +21,7 @@ type HeldTime struct {
 	// time yet, it is how far the newest event is ahead of the oldest stored key.
 	BehindMS int64 `json:"behind_ms"`
 	// Since is the broker time from which on the newest event has been ahead by more than the grace. It is zero
-	// if the event is not, or if the time is unknown.
+	// if the event is not ahead by so much, or if the time is unknown.
 	Since time.Time `json:"since,omitzero"`
 	// StreamTime is the namespace's stream time in Unix ms; 0 if there is none.
 	StreamTime int64 `json:"-"`
@@ -79,8 +79,8 @@ func (rt *App) HeldTimes(at *wire.Checkpoint, counts *Counts) (all []HeldTime) {
 	return all
 }
 
-// newHeldTime returns what keeps stream time behind the highest event time. from is stream time or, without
-// stream time, the time of the oldest key; it is NoStreamTime if there is neither.
+// newHeldTime returns which source keeps stream time behind the highest event time. from is stream time. If
+// there is no stream time, from is the time of the oldest key; it is NoStreamTime if there is no key, either.
 func newHeldTime(s *wire.Sources, from, grace int64, topicName func(uint16) string) HeldTime {
 	held := HeldTime{grace: grace}
 	of, _, behind := s.LeastSource()

@@ -76,8 +76,8 @@ func (rt *App) shadowsUnder(c *wire.Checkpoint) (all []wire.ShadowCounts) {
 	return all
 }
 
-// GoOver changes an open checkpoint to the set of the app, which is newer. Where the window of a namespace
-// changes, it stores in the checkpoint what the rows of the namespace are known to contain.
+// GoOver changes an open checkpoint to the set of the app, which is newer than the checkpoint's. If the window
+// of a namespace changes, GoOver stores in the checkpoint from which time on the namespace's rows are complete.
 func (rt *App) GoOver(c *wire.Checkpoint) {
 	known, before := rt.KnownUnder(c, rt.Set), c.Set
 	c.Shadows = rt.shadowsUnder(c)

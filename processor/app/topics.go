@@ -81,9 +81,9 @@ func (s *setup) refuseMissing(t *Topology) error {
 	return errors.Join(mistakes...)
 }
 
-// refuseCounts returns an error for partition counts that do not fit. It must follow refuseChanged, which knows
-// from the manifest to which topic partitions were added. After 'oncebus move' only the manifest decides about
-// the repartition topic, and the setting matters for new topics only.
+// refuseCounts returns an error for partition counts that do not fit. It must run after refuseChanged, which
+// reads in the manifest to which topics partitions were added. After 'oncebus move' the manifest alone decides
+// about the repartition topic: the setting is used only for new topics.
 func (s *setup) refuseCounts(t *Topology) error {
 	var mistakes []error
 	if have, ok := t.Topics[t.Repartition]; ok && t.Generation == 1 && have.Partitions != s.cfg.Partitions {
@@ -241,7 +241,8 @@ func (s *setup) requestTopic(ctx context.Context, topic newTopic, factor int16, 
 }
 
 // relax removes or reduces a setting that the broker's message names. If the message names no setting, it
-// reduces max.message.bytes, which may be the cause. It returns false if no setting is left to change.
+// reduces max.message.bytes, because that may be what the broker refuses. It returns false if no setting is left
+// to change.
 func relax(configs map[string]string, message string) bool {
 	for _, name := range optionalSettings {
 		if _, ok := configs[name]; ok && strings.Contains(message, name) {
