@@ -83,7 +83,7 @@ func (a *alignment) least(group uint16, of *timeOrder, needs, room int64) int64 
 }
 
 // set notes the least time of the backlogs of a worker in a group, math.MaxInt64 if the worker has no backlog.
-// It wakes the workers with a record that waited until this worker had come to that time.
+// It wakes the other workers if they have a record that waited until this worker had reached that time.
 func (a *alignment) set(group uint16, of *timeOrder, at, room int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

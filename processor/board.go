@@ -231,7 +231,7 @@ func (b *board) allMembers() []*membership {
 	return slices.Clone(b.members)
 }
 
-// reason returns what explain stored.
+// reason returns the reason that explain stored; "" for none.
 func (b *board) reason(id app.TaskID) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -202,7 +202,8 @@ func (w *worker) onLost(gone map[string][]int32) {
 }
 
 // A lossHook tells a worker each time that its membership ends. franz-go's session calls onLost only once before
-// a transaction ends. The worker may have been assigned partitions and lost them again since that call (A8).
+// a transaction ends. If the worker has been assigned partitions after that call and lost them again, only this
+// hook reports the second loss (A8).
 type lossHook struct{ *worker }
 
 // OnGroupManageError implements kgo.HookGroupManageError. The client calls it after onLost, while it

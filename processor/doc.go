@@ -221,7 +221,7 @@
 // A task waits, for example, before a record of a route that its process does not know, as in a rolling
 // update that adds a route, or before a record whose schema was not read (taskwaits.go). It also waits
 // with a checkpoint of a newer route set (setfollower.go), and once it is closed for a move
-// (closing.go). When the reason is gone, the task restores and goes on, here or in another process.
+// (closing.go). When the reason is gone, the task restores and continues, here or in another process.
 //
 // # Erasures
 //
@@ -259,17 +259,19 @@
 //
 // # Stream time
 //
-// The partitions of the inputs are read at different speeds. So a task of the repartition topic keeps
-// for each source how far it has come (wire.Sources): the highest time of its events, and what all
-// sources had come to at the broker time up to which the source was read. The least of them is the
-// stream time (judge/sources.go). For example, orders.raw/0 was read to 12:00 and orders.raw/3 to 11:30:
-// stream time is 11:30, and no event of orders.raw/3 is late because of the other partition.
+// The partitions of the inputs are read at different speeds. So a task of the repartition topic keeps two
+// times for each source (wire.Sources): the highest time of the source's events, and the highest event
+// time of all sources at the broker time up to which this source was read. The later of the two is the
+// source's time, and the least of the sources' times is the stream time (judge/sources.go). For example,
+// orders.raw/0 was read to 12:00 and orders.raw/3 to 11:30: stream time is 11:30, and no event of
+// orders.raw/3 is late because of the other partition.
 //
 // The routing stage observes up to where it has read its inputs (progress/inputs.go). It writes this,
-// with the highest event times, to all partitions of the repartition topic, in a transaction behind the
-// records of which it speaks (Router.WriteProgress, app.Marks). Such a progress record also says when
-// the routing stage counted the partitions. A count holds for a minute of the task's log
-// (wire.Sources.AreCounted). So stream time does not pass a partition that was added and not counted yet.
+// with the highest event times, in a progress record to all partitions of the repartition topic. The
+// transaction of that record comes after the input records about which it says something
+// (Router.WriteProgress, app.Marks). A progress record also says when the routing stage counted the
+// partitions. A count holds for a minute of the task's log (wire.Sources.AreCounted). So stream time does
+// not pass a partition that was added and not counted yet.
 // Without events, time advances between these records, by their broker time (wire.Sources.TakeSample). No
 // clock of a process takes part in this: a dead, paused or slow router writes no progress record, and
 // stream time waits.

@@ -183,5 +183,5 @@ func (s *taskSet) erasuresCommitted(t *task) {
 	t.dropErasures()
 }
 
-// dropErasures forgets which erasures the open transaction has, after its end.
+// dropErasures forgets the erasures of a transaction that has ended.
 func (t *task) dropErasures() { t.erased, t.erasedRows = nil, 0 }

@@ -26,7 +26,7 @@ func (r *routeStarts) awaitLeader(id app.TaskID, at kgo.Offset, why error) {
 	r.awaitListing(id, at, fmt.Sprintf("partition %v has no leader: %v", id, why))
 }
 
-// awaitListing makes a partition wait until its start is known. All other partitions go on.
+// awaitListing makes a partition wait until its start is known. The worker reads all other partitions meanwhile.
 func (r *routeStarts) awaitListing(id app.TaskID, at kgo.Offset, why string) {
 	r.log.Warn("partition waits, the others go on", "partition", id.String(), "reason", why)
 	r.board.explain(id, why)

@@ -21,11 +21,11 @@ type membership struct {
 
 	mu     sync.Mutex
 	topics []string // that the worker reads
-	// rebalanced reports that partitions were revoked or lost since the last End. Until the next End
-	// franz-go's session then refuses to commit, and calls no callback for a further revocation (A8).
+	// rebalanced reports that partitions were revoked or lost since the last End. franz-go's session then
+	// refuses the next commit, and before that End it calls no callback for a further revocation (A8).
 	rebalanced bool
-	// assignment is the whole assignment in the last sync response; nil before the first response and after
-	// the broker removed the member. placed are those of its partitions whose offset is known.
+	// assignment is the whole assignment in the last sync response; nil before the first response and after the
+	// broker removed the member. placed are those partitions of the assignment whose offset is known.
 	assignment, placed map[app.TaskID]bool
 	// joining reports that the member has asked to join a generation of the group and does not have its
 	// assignment in that generation yet.

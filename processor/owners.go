@@ -14,8 +14,7 @@ import (
 
 // ownersInterval is the time between two descriptions of the groups. A partition that has no owner in two
 // descriptions in a row is orphaned. In a cooperative rebalance, too, a moving partition has no owner for a
-// while, but only until its old owner joins again, which takes less than this time.
-// owner only until its old owner joins again.
+// while, but only until its old owner joins again.
 const ownersInterval = 5 * time.Second
 
 // An ownerWatch makes the workers join their group again if a partition has no owner. In the first half of a

@@ -118,8 +118,8 @@ func (p *Processor) run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	// This client is not idempotent, so it may write a record twice, which does no harm. An idempotent client
-	// would never write again after its first InitProducerID request had failed.
+	// This client is not idempotent, so it may write a record twice. An idempotent client would never write
+	// again after its first InitProducerID request had failed.
 	p.client, err = kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableIdempotentWrite()}, p.processOptions()...)...)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)

@@ -42,8 +42,8 @@ func (s *taskSet) joinOwing(hold *app.Hold) {
 	}
 }
 
-// released returns the tasks that may go on after a promotion. Each of them waits before a record whose key
-// follows the rule before the promotion, and the promotion's hold has ended.
+// released returns the tasks that need not wait any more after a promotion. Each of them waits before a record
+// whose key follows the rule before the promotion, and the promotion's hold has ended.
 func (s *taskSet) released() (held []*task) {
 	if s.holds.InForce().IsPromotion() {
 		return nil

@@ -409,7 +409,8 @@ func (r *routeStarts) remove(id app.TaskID) {
 	delete(r.decided, id)
 }
 
-// run looks for decisions and for leaders until ctx is done, and calls wake when a partition can go on.
+// run looks for decisions and for leaders until ctx is done, and calls wake when a partition need not wait any
+// more.
 func (r *routeStarts) run(ctx context.Context, wake func()) {
 	for kafka.Pause(ctx, restore.DecisionPoll) == nil {
 		r.mu.Lock()

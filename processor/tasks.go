@@ -150,8 +150,8 @@ func compareTasks(a, b *task) int {
 }
 
 // reconcile changes the tasks according to what has happened since its last call. It creates a restoring task
-// for each partition in the inbox, moves each task with a finished restore to running, and lets tasks go on if
-// their reason to wait is gone. It runs between transactions, under the rebalance lock.
+// for each partition in the inbox, moves each task with a finished restore to running, and makes a waiting task
+// continue if the reason for the wait is gone. It runs between transactions, under the rebalance lock.
 func (s *taskSet) reconcile(client *kgo.Client) error {
 	s.inboxMu.Lock()
 	inbox := s.inbox

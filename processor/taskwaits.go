@@ -54,7 +54,7 @@ func (s *taskSet) awaitSchema(client *kgo.Client, t *task, unread *judge.Pending
 	s.published = s.published.Add(-publishInterval) // the commit publishes the state
 }
 
-// schemaRead lets the task of a partition go on after the schema for which the task waits was read. It runs
+// schemaRead makes the task of a partition continue when the schema for which the task waits was read. It runs
 // between two transactions.
 func (s *taskSet) schemaRead(client *kgo.Client, id app.TaskID) {
 	if t := s.tasks[id]; t != nil && t.unread != nil { // if not, the task was restored meanwhile, and has read on
@@ -62,7 +62,7 @@ func (s *taskSet) schemaRead(client *kgo.Client, id app.TaskID) {
 	}
 }
 
-// readOn lets a task that waits before a record go on: the task restores, or begins its bypass again.
+// readOn makes a task continue that waits before a record: the task restores, or begins its bypass again.
 func (s *taskSet) readOn(client *kgo.Client, t *task) {
 	if t.state == bypassing {
 		t.to(restoring)
@@ -83,8 +83,8 @@ func (s *taskSet) awaitSkip(client *kgo.Client, t *task, unreadable *wire.Unread
 	s.published = s.published.Add(-publishInterval) // the commit publishes the state
 }
 
-// goOnDecided lets those tasks go on for which an operator has decided to skip the record before which the task
-// waits.
+// goOnDecided makes those tasks continue for which an operator has decided to skip the record before which the
+// task waits.
 func (s *taskSet) goOnDecided(client *kgo.Client) (changed bool) {
 	for _, t := range s.sorted() {
 		if t.asks == nil || !t.asks.Finished() || s.ctx.Err() != nil {

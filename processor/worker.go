@@ -434,7 +434,7 @@ func (w *worker) observe() (end func()) {
 	}
 }
 
-// resumeRead lets the partitions go on whose awaited schema has been read.
+// resumeRead makes the client fetch those partitions again whose awaited schema has been read.
 func (w *worker) resumeRead() {
 	for _, id := range w.txns.schemas.takeRead() {
 		if w.txns.tasks != nil {

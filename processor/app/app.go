@@ -216,8 +216,8 @@ func (rt *App) addRetired() {
 	}
 }
 
-// SpanAt returns the window of a namespace id as of a route set: the window by which a task judged whose
-// checkpoint names the set. It returns false if no set up to that one has the namespace.
+// SpanAt returns the window that a namespace id had in a route set. A task whose checkpoint names that set
+// judged by this window. SpanAt returns false if neither this set nor an older one has the namespace.
 func (rt *App) SpanAt(set int64, namespaceID uint8) (dedup.Window, bool) {
 	if int(namespaceID) >= len(rt.Namespaces) {
 		return dedup.Window{}, false

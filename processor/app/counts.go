@@ -24,7 +24,8 @@ type StatusCounter struct {
 // the first seen time of their key.
 const StatusWaiting dedup.Status = 0x40
 
-// statusesOf returns the statuses that are counted for a route: those of its rows, and those that no row has.
+// statusesOf returns the statuses under which Counts counts for a route: the statuses of the route's rows, and
+// StatusWaiting and the like, which no row has.
 func statusesOf(mode rules.Mode) []dedup.Status {
 	if mode == rules.ClaimMode {
 		return []dedup.Status{dedup.ClaimInProgress, dedup.Submitted, dedup.Completed, StatusWaiting, StatusDuplicates, StatusDelays}
@@ -302,7 +303,8 @@ func (c *Counts) TakeRows(from *Counts, namespaces map[uint8]bool, at *wire.Chec
 	return true
 }
 
-// CountsRows reports whether the counter counts rows, or requests that wait in rows.
+// CountsRows reports whether the counter counts rows, or requests that are stored in rows and wait for an
+// outcome.
 func (s *StatusCounter) CountsRows() bool { return !ofDuplicates(s.status) }
 
 // KeyCount is the number of keys of a namespace and status within retention in one task. A key counts until its

@@ -15,7 +15,7 @@ type HeldTime struct {
 	Namespace string   `json:"namespace"`
 	Routes    []string `json:"routes"` // the routes that share the namespace
 	// Source is the input partition whose stream time is furthest behind, as topic/partition. It is only the
-	// topic as long as no router has said how many partitions the topic has.
+	// name of the topic until a router has said how many partitions the topic has.
 	Source string `json:"source"`
 	// BehindMS is how far the newest event is ahead of stream time, in ms of event time. If there is no stream
 	// time yet, it is how far the newest event is ahead of the oldest stored key.
@@ -59,8 +59,9 @@ func AddHeldTime(all []HeldTime, h HeldTime) []HeldTime {
 	return all
 }
 
-// HeldTimes returns, for each namespace of routes with sources, which source keeps its stream time back as of a
-// checkpoint. The entry of a namespace that is up to date has no source and is behind by 0.
+// HeldTimes returns an entry for each namespace of routes with sources: which source keeps the namespace's
+// stream time back, according to a checkpoint. The entry of a namespace that is up to date has no source and is
+// behind by 0.
 func (rt *App) HeldTimes(at *wire.Checkpoint, counts *Counts) (all []HeldTime) {
 	for i := range at.Sources {
 		s := &at.Sources[i]

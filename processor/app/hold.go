@@ -50,7 +50,8 @@ type Hold struct {
 	Since time.Time `json:"-"`
 }
 
-// NewHold returns a hold with a new random id. A limit of zero means no deadline.
+// NewHold returns a hold with a new random id. With a limit of zero the processes never release the hold by
+// themselves.
 func NewHold(reason, by string, limit time.Duration) *Hold {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails

@@ -7,7 +7,8 @@ import (
 )
 
 // Kept returns the routes by whose rules rows are kept: Routes, and one more route for each namespace whose key
-// rule a promotion replaced. Such a former rule judges no event, and has no name of its own.
+// rule a promotion replaced. The rows of such a namespace stay for a while, but its rule judges no event and has
+// no name of its own.
 func (rt *App) Kept() []*Route {
 	if len(rt.former) == 0 {
 		return rt.Routes

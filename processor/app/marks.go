@@ -202,8 +202,8 @@ func (m *Marks) HoldsAll(hold *Hold) bool {
 	return true
 }
 
-// WriteHeld produces the missing rows of held partitions into the open transaction. It is the worker's last
-// transaction until the hold is released.
+// WriteHeld produces the rows of held partitions that have no row yet into the open transaction. That
+// transaction is the worker's last one until the hold is released.
 func (m *Marks) WriteHeld(send func(*kgo.Record), hold *Hold) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -236,7 +236,8 @@ func (m *Marks) Positions(topic string) map[int32]int64 {
 	return positions
 }
 
-// Skipped tells Marks that the open transaction skips a batch of a partition and goes on at next.
+// Skipped tells Marks that the open transaction skips a batch of a partition, so that next is the next offset to
+// route.
 func (m *Marks) Skipped(id TaskID, next int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -44,7 +44,7 @@ const (
 	RecordUnreadable Problem = "record-unreadable"
 )
 
-// Way is a way to go on after a refusal.
+// Way is a way in which a partition can continue after a refusal.
 type Way string
 
 // The ways. An operator chooses one of them with a flag of 'oncebus accept'.
@@ -135,7 +135,7 @@ func (r *Refusal) flags() string {
 	return strings.Join(flags, " | ")
 }
 
-// Text returns what is wrong and how the operator can go on, in one line.
+// Text returns what is wrong and how the operator can let the partition continue, in one line.
 func (r *Refusal) Text() string {
 	return fmt.Sprintf("%s waits for a decision (%s): %s; decide with: %s", r.Name(), r.Problem, r.Detail, r.Command())
 }

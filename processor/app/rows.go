@@ -80,7 +80,8 @@ func ChangeRows(ctx context.Context, c Conn, cfg Config, t *Topology, decide fun
 // fencedPause is the time after which a fenced writer of the manifest tries again.
 const fencedPause = 50 * time.Millisecond
 
-// isFenced reports whether another writer of the manifest has ended a transaction.
+// isFenced reports whether err says that another writer of the manifest has fenced this one, or is just doing
+// so.
 func isFenced(err error) bool {
 	return hanging.IsFenced(err) || errors.Is(err, kerr.ConcurrentTransactions)
 }

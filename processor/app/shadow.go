@@ -93,8 +93,8 @@ type Promoted struct {
 	LateBefore int64 `json:"late_before"`
 }
 
-// addPromoted stores in a checkpoint the times before which events are late, for the key rules of the shadows
-// that were promoted after the set since.
+// addPromoted stores in a checkpoint, for the key rule of each shadow that was promoted after the set since, the
+// time before which events are late.
 func (rt *App) addPromoted(c *wire.Checkpoint, since int64) {
 	for n := range rt.Set - since {
 		set := rt.Manifest.sets.all[since+1+n]

@@ -39,7 +39,7 @@ type Switch struct {
 	// Inputs are the prepartitioned topics that become routed. Their tasks close, too. The route set that the
 	// act puts in force has their routes.
 	Inputs []SwitchInput `json:"inputs,omitempty"`
-	// LimitMS is how long the input may be held, in ms, before the switch is undone.
+	// LimitMS is how long the switch may hold the input, in ms, before the processes abort the switch.
 	LimitMS int64     `json:"limit_ms"`
 	By      string    `json:"by,omitempty"`
 	At      time.Time `json:"at"`
@@ -84,7 +84,7 @@ func (s *Switch) InputNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Command returns the command with which an operator goes on with the switch.
+// Command returns the command with which an operator continues the switch.
 func (s *Switch) Command() string {
 	if len(s.Inputs) == 0 {
 		return fmt.Sprintf("oncebus move --partitions %d", s.To)
@@ -247,7 +247,7 @@ func (s *Switch) advance(rows Rows, t *Topology, next switchover.Phase, act *Act
 	return append([]*kgo.Record{rec}, records...), err
 }
 
-// actRecords returns the records of the act, except the record of the switch itself.
+// actRecords returns the records that the act of the switch writes, except the row of the switch itself.
 func (s *Switch) actRecords(rows Rows, t *Topology, act *Act) ([]*kgo.Record, error) {
 	m, err := s.manifest(rows, t, act)
 	if err != nil {

@@ -47,8 +47,8 @@ func (s *setup) topology() *Topology {
 	return t
 }
 
-// checkTopics describes the existing topics, and returns an error for what contradicts them. It changes
-// nothing, so that a plan can find what the command after it would refuse.
+// checkTopics describes the existing topics, and returns an error for what a start would refuse in them. It
+// changes nothing, so that a plan can use it to find what the command after the plan would refuse.
 func (s *setup) checkTopics(ctx context.Context, t *Topology) error {
 	if err := t.checkNames(); err != nil {
 		return err
@@ -120,7 +120,8 @@ func ErrAddedPartition(topic string, partition, began int32) error {
 		"use another ONCEBUS_APP_ID: it starts without state, so duplicates of earlier events are emitted, and ONCEBUS_START decides whether it reads what the topics have now", topic, partition, began)
 }
 
-// AddedPartitionText says why a prepartitioned topic to which a partition was added is paused, and the way out.
+// AddedPartitionText says why a prepartitioned topic to which a partition was added is paused, and what ends the
+// pause.
 func AddedPartitionText(topic string, partition, began int32) string {
 	return fmt.Sprintf("topic %s has got partition %d, its tasks began with %d partitions: a key may now be in another partition than its row, so no record of the topic is judged; "+
 		"to route its keys from now on, leave `prepartitioned` out of its routes, and run: oncebus move --to-routed", topic, partition, began)

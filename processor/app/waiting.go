@@ -18,7 +18,7 @@ import (
 type Waiting struct {
 	byTime [256]*waitingTimes // by namespace id; nil for a namespace without routes in claim mode
 	claims map[dedup.Digest]waitingClaim
-	// before has the entries that the open transaction has changed, as they were before; nil for a new entry.
+	// before has the former values of the entries that the open transaction has changed; nil for a new entry.
 	before map[dedup.Digest]*waitingClaim
 }
 

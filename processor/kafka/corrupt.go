@@ -115,9 +115,9 @@ func (r *Reader) endAt(ctx context.Context, from int64, ended error) error {
 	return cmp.Or(err, ended)
 }
 
-// corruptIn looks for a batch with a wrong checksum in one fetch. It returns the batch if it comes
-// next. Otherwise next is the offset from which to look further; if a committed record comes first, next is
-// not after from.
+// corruptIn looks for a batch with a wrong checksum in one fetch. It returns that batch if no committed record
+// comes before it. Otherwise next is the offset from which to look further; if a committed record comes first,
+// next is at most from.
 func corruptIn(p *kmsg.FetchResponseTopicPartition, from int64) (batch *CorruptBatchError, next int64, err error) {
 	next, at := passUncommitted(p, from, true)
 	size := batchSize(at)

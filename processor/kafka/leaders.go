@@ -28,7 +28,7 @@ type Leaders struct {
 	checks  map[checkTarget]*Joint[int32, int64, struct{}]
 }
 
-// listTarget is what the questions in one ListOffsets request have in common.
+// listTarget has the values that all questions in one ListOffsets request must have in common.
 type listTarget struct {
 	leader    int32
 	topic     string
@@ -36,7 +36,7 @@ type listTarget struct {
 	isolation int8 // isolationUncommitted or isolationCommitted; it matters for the end
 }
 
-// checkTarget is what the questions in one fetch by topic id have in common.
+// checkTarget has the values that all questions in one fetch by topic id must have in common.
 type checkTarget struct {
 	leader int32
 	id     [16]byte

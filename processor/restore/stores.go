@@ -103,7 +103,7 @@ type Source struct {
 	Explain func(id app.TaskID, why string)
 	// StallAfter is the constant of that name, or a shorter time in tests.
 	StallAfter time.Duration
-	// Counting is called at each step of a recount, with the context that ends the recount.
+	// Counting is called at each step of a recount. It gets the context whose end stops the recount.
 	Counting func(context.Context)
 
 	offsets kafka.OffsetQuestions

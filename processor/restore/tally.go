@@ -69,8 +69,8 @@ func (r *Restore) put(row *dedup.Row) error {
 	return nil
 }
 
-// into adds the rows of some namespaces to the counts of a first checkpoint. If a window has changed
-// since, it changes nothing and returns false.
+// into adds the rows of some namespaces to the counts of a first checkpoint. If a window has changed since the
+// tally was made, into changes nothing and returns false.
 func (t *tally) into(all *app.Counts, namespaces map[uint8]bool, c *wire.Checkpoint) bool {
 	if t == nil || c.Sequence != 0 {
 		return false

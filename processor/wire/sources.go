@@ -40,8 +40,8 @@ type Sources struct {
 	readTo []int64
 }
 
-// Sample says that the highest event time of a namespace was Highest when the task's log had come to
-// the broker time At, in Unix ms.
+// Sample says that the highest event time of a namespace was Highest when the task had read its log up to the
+// broker time At, in Unix ms.
 type Sample struct{ At, Highest int64 }
 
 // SourceTopic is an input topic with its number in the manifest.
