@@ -67,7 +67,7 @@ func (h *Hold) Began() time.Time {
 	return h.Since
 }
 
-// Expired reports whether the limit of the hold is over at the broker time now.
+// Expired reports whether the time limit of the hold has passed at the broker time now.
 func (h *Hold) Expired(now time.Time) bool {
 	return h.LimitMS > 0 && !h.Since.IsZero() && now.Sub(h.Since).Milliseconds() > h.LimitMS
 }

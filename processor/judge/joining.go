@@ -25,7 +25,7 @@ type joining struct {
 type joins struct {
 	of    map[dedup.Digest]*joining
 	order []*joining // in the order in which they were added; some are already written
-	// requests is the number of requests in all these claims, which take most of their memory.
+	// requests is the number of requests in all these claims. Most of the claims' memory is used by them.
 	requests int
 }
 

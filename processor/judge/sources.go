@@ -60,8 +60,8 @@ func (t *State) ownSources(at int) *wire.Sources {
 	return &t.Open.Sources[at]
 }
 
-// front returns the highest event time in the event's own source among the records that this task has judged;
-// dedup.NoStreamTime if there is none.
+// front returns the highest event time in the event's own source among the events that this task has judged;
+// dedup.NoStreamTime if there is none. The ingress counts as the source of an event that came by HTTP.
 func (t *State) front(ev *event) int64 {
 	at, follows := t.sourcesOf(ev.route.NamespaceID)
 	if !follows {

@@ -31,8 +31,8 @@ const batchBytesMin = 64
 type decompressor struct {
 	budget   *Budget
 	batchMax int
-	// refusedAt is when the budget last refused a batch of the client, in Unix ns. It keeps the
-	// partitions of one response from waiting one after the other.
+	// refusedAt is when the budget last refused a batch of the client, in Unix ns. Because of it, only the first
+	// refused batch of a response waits for the budget, and not each partition of the response in turn.
 	refusedAt atomic.Int64
 }
 

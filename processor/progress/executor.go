@@ -88,7 +88,8 @@ func (x *executor) observe(ctx context.Context, o *Observer, route *app.Route) (
 	return to, ok, nil
 }
 
-// reaches reports whether a group at these positions has committed every event before the given ends.
+// reaches reports whether a group at these positions has committed all events before these ends of the
+// partitions.
 func (x *executor) reaches(ctx context.Context, positions, ends map[int32]int64) (bool, error) {
 	for partition, end := range ends {
 		position, known := positions[partition]

@@ -148,7 +148,7 @@ type Disk struct {
 	// StartMinFreePercent is the free space below which the process does not start, in percent. It is
 	// at most MinFreePercent.
 	StartMinFreePercent int `env:"START_MIN_FREE_PERCENT" envDefault:"5" help:"free disk space of the state directory below which the process does not start; 0 = never"`
-	// MinFreeBytes is the least pause level in bytes, for small disks; half of it is the least refuse
-	// level.
+	// MinFreeBytes is the least value of the pause level, in bytes, for small disks. Half of it is the least
+	// value of the refuse level.
 	MinFreeBytes int64 `env:"MIN_FREE_BYTES" envDefault:"67108864" help:"tasks also pause below so many free bytes; below half of it no process starts"`
 }
