@@ -8,24 +8,25 @@ import (
 	"oncebus/processor/app"
 )
 
-// alignment tells the routing workers of a process how far each of them is with its backlogs, so that none
-// of them reads far ahead of another (see timeOrder).
+// alignment tells the routing workers of a process how far, in record time, each of them has read the partitions
+// in which it has a backlog. A worker that is ahead then waits, so that no worker reads far ahead of another one
+// (see timeOrder).
 type alignment struct {
 	mu      sync.Mutex
 	workers map[alignedLane]*alignedWorker
-	// left are the partitions that a worker has released and no other worker has got yet.
+	// left holds the partitions that one worker has released, and that no other worker has been assigned yet.
 	left map[app.TaskID]leftPartition
 }
 
-// leftPartition is how far a released partition was read, and since when it has no worker.
+// leftPartition says up to which time a released partition was read, and since when no worker has it.
 type leftPartition struct {
 	group uint16
 	at    int64
 	since time.Time
 }
 
-// leave notes that a worker gives up a partition with a backlog. Until another worker has it, no worker
-// reads far ahead of it.
+// leave notes that a worker gives up a partition with a backlog. Until another worker has the partition, no
+// worker reads far ahead of the time up to which the partition was read.
 func (a *alignment) leave(id app.TaskID, group uint16, at int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -35,7 +36,7 @@ func (a *alignment) leave(id app.TaskID, group uint16, at int64) {
 	a.left[id] = leftPartition{group, at, time.Now()}
 }
 
-// taken notes that a worker has got a partition.
+// taken notes that a worker was assigned a partition that leave may have noted.
 func (a *alignment) taken(id app.TaskID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,16 +49,16 @@ type alignedLane struct {
 	order *timeOrder
 }
 
-// alignedWorker is how far a worker is in one group of partitions.
+// alignedWorker says how far a worker has read its backlogs in one group of partitions.
 type alignedWorker struct {
 	at    int64     // least timestamp of the worker's backlogs; math.MaxInt64 without any
-	moved time.Time // when at last changed
-	needs int64     // the timestamp of the record that waits for others; math.MaxInt64 for none
+	moved time.Time // when at changed last
+	needs int64     // timestamp of the record that waits for other workers; math.MaxInt64 for none
 }
 
-// least returns the least time of the other workers in a group, without workers and released partitions
-// that have not moved for stuckAfter. If a record with the timestamp needs has to wait for others, the
-// caller is woken as soon as the record need not wait any more.
+// least returns the least time of the other workers in a group. It leaves out workers and released partitions
+// whose time has not changed for stuckAfter. needs is the timestamp of a record of the caller that may have to
+// wait for others: the caller is woken as soon as the record need not wait any more.
 func (a *alignment) least(group uint16, of *timeOrder, needs, room int64) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,8 +82,8 @@ func (a *alignment) least(group uint16, of *timeOrder, needs, room int64) int64 
 	return least
 }
 
-// set notes the least time of the backlogs of a worker in a group, math.MaxInt64 without any, and wakes the
-// workers whose records waited for it.
+// set notes the least time of the backlogs of a worker in a group, math.MaxInt64 if the worker has no backlog.
+// It wakes the other workers if they have a record that waited until this worker had reached that time.
 func (a *alignment) set(group uint16, of *timeOrder, at, room int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -107,7 +108,7 @@ func (a *alignment) set(group uint16, of *timeOrder, at, room int64) {
 	}
 }
 
-// hasOthers reports whether other workers have backlogs.
+// hasOthers reports whether workers other than that of the given timeOrder have backlogs.
 func (a *alignment) hasOthers(of *timeOrder) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

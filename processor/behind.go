@@ -14,12 +14,12 @@ import (
 // InputState is a partition of an input that this process routes.
 type InputState struct {
 	Partition string `json:"partition"`   // topic/partition
-	Lag       int64  `json:"lag_records"` // records that wait to be routed, even in a hold; -1 while not known
+	Lag       int64  `json:"lag_records"` // records not routed yet, also during a hold; -1 while not known
 
 	id app.TaskID
 }
 
-// showInputs publishes the lag of the inputs of a worker.
+// showInputs publishes on the board the lag of the inputs that a worker routes.
 func (w *worker) showInputs(lags []progress.InputLag) {
 	states := make([]InputState, 0, len(lags))
 	for _, l := range lags {

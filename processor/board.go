@@ -31,22 +31,24 @@ type State struct {
 	// Hold is the hold in force, as this process has read it; absent without one.
 	Hold    *app.Hold     `json:"hold,omitempty"`
 	Workers []WorkerState `json:"workers"`
-	// Keys sums the key counts of the tasks, by namespace and status. OldestMS is the highest of theirs.
+	// Keys sums the key counts of the tasks, by namespace and status. OldestMS is the highest OldestMS of the
+	// tasks.
 	Keys  []app.KeyCount `json:"keys"`
 	Tasks []TaskState    `json:"tasks"`
 	// Standbys are the tasks of other processes that this one follows (ONCEBUS_STANDBY).
 	Standbys []restore.StandbyState `json:"standbys,omitempty"`
-	// TimeHeld are the namespaces whose stream time an input keeps back by more than the grace, each as in
-	// the task that is furthest behind.
+	// TimeHeld are the namespaces whose stream time stays behind by more than the grace because of an input. The
+	// values of a namespace are those of the task that is furthest behind.
 	TimeHeld []app.HeldTime `json:"time_held,omitempty"`
 	// Inputs are the partitions of the inputs that this process routes.
 	Inputs []InputState `json:"inputs,omitempty"`
-	// SchemaWaits are the partitions that wait until a schema is read, in order.
+	// SchemaWaits are the partitions that wait until a schema was fetched from the registry, in order.
 	SchemaWaits []SchemaWait `json:"schema_waits,omitempty"`
 }
 
-// SchemaWait is a partition that waits until the schema of a record is read. The process is ready
-// nevertheless: another process could not reach the registry either, and all other partitions go on.
+// SchemaWait is a partition that waits until the schema of a record was fetched from the registry. The process
+// counts as ready nevertheless. To move the partition to another process would not help, because that process
+// could not reach the registry either, and all other partitions of this process are processed.
 type SchemaWait struct {
 	Partition string `json:"partition"`
 	Reason    string `json:"reason"` // names the record and the schema
@@ -97,8 +99,8 @@ type TaskState struct {
 	Since      time.Time `json:"since"`            // time of the last change of state, or of the last commit
 	NextOffset int64     `json:"next_offset"`      // offset in the input; -1 while not known
 	Lag        int64     `json:"lag_records"`      // -1 while not known
-	// LagSeconds is how long the oldest record of the lag has waited, in broker time; it may be measured
-	// from the record before that one. 0 without lag, -1 while not known.
+	// LagSeconds is how long the oldest unprocessed record has waited, in broker time. It may be measured from
+	// the append time of the record before that one. 0 without lag, -1 while not known.
 	LagSeconds float64 `json:"lag_seconds"`
 	// Keys counts the task's keys, by namespace and status; absent in a brief state, and
 	// while the task restores.
@@ -112,7 +114,7 @@ type TaskState struct {
 	// Shadows holds the counts of the shadows in force, for the metrics.
 	Shadows []wire.ShadowCounts `json:"-"`
 
-	held   []app.HeldTime // by namespace, including namespaces that are up to date
+	held   []app.HeldTime // how far stream time is behind, by namespace, including namespaces that are up to date
 	id     app.TaskID
 	unread bool // the task waits for a schema
 	clock  *lagClock
@@ -149,18 +151,18 @@ type board struct {
 	members []*membership           // one for each worker
 	tasks   map[string][]TaskState  // by worker
 	inputs  map[string][]InputState // by name of a worker of the routing stage
-	stuck   reasons                 // why a task or a routed partition makes no progress
-	unread  reasons                 // for which schema a partition waits
+	stuck   reasons                 // why a task or a routed partition makes no progress, by task or partition
+	unread  reasons                 // the schema for which a task or a routed partition waits
 	// hanging names the hanging transactions that no process of the app can close; "" for none.
 	hanging string
-	// notTaken says why the newest route set is not taken; "" if it is.
+	// notTaken says why this process does not use the newest route set; "" if it uses that set.
 	notTaken string
-	// setup is the error because of which topics and manifest are not set up, so that there is no worker
-	// yet; nil while it is not known.
+	// setup is the error that prevents the setup of topics and manifest; there is no worker before the setup has
+	// succeeded. nil while no error is known.
 	setup error
 }
 
-// reasons say, by task or partition, why it waits.
+// reasons says of each waiting task or partition why it waits.
 type reasons map[app.TaskID]string
 
 // set stores the reason why a task or partition waits; "" removes the reason.
@@ -229,7 +231,7 @@ func (b *board) allMembers() []*membership {
 	return slices.Clone(b.members)
 }
 
-// reason returns what explain stored.
+// reason returns the reason that explain stored; "" for none.
 func (b *board) reason(id app.TaskID) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -243,7 +245,7 @@ func (b *board) explain(id app.TaskID, why string) {
 	b.stuck.set(id, why)
 }
 
-// replace stores the reason to if the present reason is from or none. Any other reason stays.
+// replace stores the reason to, unless the present reason is neither from nor "". Any other reason stays.
 func (b *board) replace(id app.TaskID, from, to string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -300,8 +302,8 @@ func (b *board) unsortedTasks() []TaskState {
 	return all
 }
 
-// ready returns nil if every worker is in its group and every task assigned to it
-// runs, else the reason. paused is why fetching is paused, nil if it is not.
+// ready returns nil if every worker is a member of its group and every task assigned to it runs; otherwise it
+// returns the reason. paused is the reason why fetching is paused, nil if fetching is not paused.
 func (b *board) ready(paused error) error {
 	if !b.brokerUp.Load() {
 		return errors.New("no broker responds")
@@ -316,7 +318,7 @@ func (b *board) ready(paused error) error {
 	if what := b.hangingTransactions(); what != "" {
 		return errors.New(what)
 	}
-	all := b.unsortedTasks() // a start with many tasks is polled often
+	all := b.unsortedTasks() // unsorted, because a start with many tasks polls ready often
 	runs := runningTasks(all)
 	if len(runs) < len(all) {
 		return notRunning(all, len(all)-len(runs))
@@ -330,8 +332,8 @@ func (b *board) ready(paused error) error {
 }
 
 // unsettled returns an error if a worker has no partition while another worker of its stage and process has
-// several. The group gives it some as soon as the other worker has given them up, and the events of those
-// tasks wait meanwhile.
+// several. In that case the group is about to move some of these partitions to the first worker, as soon as the
+// second one has revoked them. The events of those partitions wait until then.
 func unsettled(members []*membership) error {
 	for _, m := range members {
 		if m.partitions() > 0 {
@@ -360,7 +362,8 @@ func runningTasks(all []TaskState) map[app.TaskID]bool {
 // runs reports whether the process has done its part for a task: the task runs, or waits only for a schema.
 func (s *TaskState) runs() bool { return s.State == running.String() || s.unread }
 
-// isReportedBefore orders the tasks that do not run: tasks with a reason first, then by task.
+// isReportedBefore orders the tasks that do not run: tasks with a reason come first, and otherwise the task id
+// decides.
 func (s *TaskState) isReportedBefore(other *TaskState) bool {
 	if (s.Reason == "") != (other.Reason == "") {
 		return s.Reason != ""
@@ -395,14 +398,15 @@ func (b *board) OnBrokerRead(_ kgo.BrokerMetadata, _ int16, _ int, _, _ time.Dur
 	}
 }
 
-// brokerResponds reports whether a broker responds, after a ping that began at began and ended with an
-// error, nil for a response. If another client of the process has got a response since, the brokers or this
-// process are only busy, so a broker responds. Refused credentials never count as busy.
+// brokerResponds reports whether a broker responds. The caller has sent a ping at began, which ended with the
+// error ping, nil for a response. If the ping failed, but another client of the process has got a response since
+// began, then the brokers or this process are only busy, and a broker does respond. A ping that failed because
+// the brokers refused the credentials never counts as busy.
 func (b *board) brokerResponds(ping error, began time.Time) bool {
 	return ping == nil || !security.CredentialsRefused(ping) && b.responded.Load() >= began.UnixNano()
 }
 
-// memberReady returns why a worker is not ready. runs has the running tasks.
+// memberReady returns why a worker is not ready; nil if it is. runs holds the tasks that run.
 func (b *board) memberReady(m *membership, runs map[app.TaskID]bool) error {
 	if len(m.subscribed()) == 0 {
 		return nil // no route needs this stage

@@ -6,19 +6,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// timeoutShrink divides the bound after a transaction that timed out. From 50,000 records to one it takes
+// timeoutShrink is the divisor of the bound after a transaction that timed out. From 50,000 records to one it
+// takes eight timeouts.
 // eight timeouts.
 const timeoutShrink = 4
 
-// boundProbe is the number of commits in a row without growth after which a bound grows by a quarter.
-// Without such a probe a worker whose transactions take long whatever their size would stay at one record.
+// boundProbe is the number of commits in a row without growth after which a bound grows by a quarter, to probe
+// whether larger transactions are possible. The transactions of some workers take long whatever their size:
+// without a probe the bound of such a worker would stay at one record.
 const boundProbe = 10
 
-// A transactionBound is the most input records of a worker's next transaction. The broker aborts a
-// transaction that takes longer than its timeout, because of a slow broker, a slow disk or a large poll.
-// Repeated at the same size, the transaction would time out for ever. So a timeout makes the next
-// transaction smaller, down to one record, and commits let the bound grow back. The bound limits polls,
-// because a poll is always processed whole (A5).
+// A transactionBound is the largest number of input records in a worker's next transaction. The broker aborts a
+// transaction that takes longer than its timeout, because of a slow broker, a slow disk or a large poll. The
+// worker then processes the same records again. In a transaction of the same size they would time out for ever.
+// So a timeout makes the next transaction smaller, down to one record, and commits let the bound grow back. The
+// bound limits the size of a poll, because a poll is always processed whole (A5).
 type transactionBound struct {
 	records int
 	timeout time.Duration
@@ -48,8 +50,9 @@ func (b *transactionBound) failed(n int, took time.Duration) (timedOut bool) {
 	return true
 }
 
-// committed changes the bound after a commit that took this time. The bound at most doubles, and grows only
-// to a size that would take three quarters of the timeout if time is proportional to records.
+// committed changes the bound after a commit that took this time. The bound at most doubles. It grows only to a
+// size whose transaction would take three quarters of the timeout, if the time is proportional to the number of
+// records.
 func (b *transactionBound) committed(took time.Duration) {
 	if b.records == transactionRecordsMax {
 		return

@@ -36,7 +36,7 @@ func (s *taskSet) updateBypasses(client *kgo.Client) (changed bool) {
 		}
 		switch {
 		case t.state == running && full:
-			// The restore waits for disk space, and then has nothing to read.
+			// The restore that begins here waits for disk space. Once there is space, it has nothing to read.
 			s.restoreAgain(client, t)
 		case t.state != restoring:
 			continue
@@ -53,7 +53,8 @@ func (s *taskSet) updateBypasses(client *kgo.Client) (changed bool) {
 	return changed
 }
 
-// takeBypass moves a task to bypassing and reports true, if the offset at which the bypass starts is known.
+// takeBypass moves a task to the state bypassing, and reports true, if the offset at which the bypass starts is
+// known.
 func (s *taskSet) takeBypass(client *kgo.Client, t *task) bool {
 	d := t.bypass
 	switch {
@@ -62,7 +63,7 @@ func (s *taskSet) takeBypass(client *kgo.Client, t *task) bool {
 		t.bypass = nil
 		return false
 	case d.Emptied, !d.Found && t.groupCommitted:
-		return false // the restore refuses it, and says what to do
+		return false // the restore refuses the changelog, and tells the operator what to do
 	}
 	if d.Found && d.Checkpoint.Set > s.rt.Set {
 		s.readManifestNow()

@@ -47,12 +47,12 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 		kgo.Balancers(w.balancers()...),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// A broker serves one fetch of a client at a time. A partition that is resumed after a restore, or
-		// by a pacer, waits for the fetch in progress, which takes this long if all its partitions are
-		// idle.
+		// A broker serves one fetch of a client at a time. So a partition that is resumed after a restore, or by
+		// a pacer, waits until the fetch in progress ends. That takes fetchWait if all partitions of that fetch
+		// are idle.
 		kgo.FetchMaxWait(fetchWait),
-		// No offset reset is silent (invariant 8). adjustOffsets resolves the start of a partition without
-		// a committed offset; any other offset out of range stops the partition.
+		// No offset reset is silent (invariant 8). adjustOffsets chooses the start of a partition for which the
+		// group has no committed offset. Any other offset that is out of range stops the partition.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.SessionTimeout(cfg.SessionTimeout),
@@ -79,16 +79,17 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 	)
 }
 
-// endOption makes late requests of a transaction harmless (C2). If every transaction has an epoch of its
-// own, the broker refuses a late request of an earlier transaction, so the client may retry. The cluster
-// may have been downgraded since the client asked for its version, and such brokers could accept a late
-// request. Therefore the client sends no EndTxn of an older version: End fails, and the worker connects
-// again.
+// endOption makes late requests of a transaction harmless (C2). With the newer transaction protocol every
+// transaction has a producer epoch of its own, so the broker refuses a late request of an earlier transaction,
+// and the client may retry its requests. But the cluster may have been downgraded since the client asked for its
+// version, and brokers of the older version could accept a late request. Therefore this client sends no EndTxn
+// of an older version: End fails instead, and the worker connects again.
 //
-// Without such epochs the client sends each EndTxn and each TxnOffsetCommit once. A request without a
-// response may arrive late. If the client sent it again and went on, the first one would end the next
-// transaction, or take its offsets back. So End fails instead, and the next client registers the
-// transactional id, which raises the epoch and fences the late request.
+// Without an epoch for each transaction the client sends each EndTxn and each TxnOffsetCommit only once. A
+// request that got no response may reach the broker late. If the client sent the request again and began the
+// next transaction, the first copy would end that transaction, or set its offsets back. So End fails instead,
+// and the worker's next client registers the transactional id. The registration raises the epoch, which fences
+// the late request.
 func (w *worker) endOption(transactionVersion int16) kgo.Opt {
 	if transactionVersion >= app.EpochPerTransaction {
 		var oldest kversion.Versions
@@ -114,28 +115,28 @@ const (
 	requestRetryMax = 30 * time.Second
 )
 
-// lingerFor returns the producer linger, which is a part of the commit interval. The linger delays no
-// event: records wait for the commit anyway, and Flush ends the linger. Few large batches cost broker and
-// client less than many small ones. But changelog rows are packed, so a linger of more than 5 ms only keeps
-// finished batches from the broker. The linger is at least markerTime, unless the commit interval is
-// shorter. While a broker still writes the control records of the last transaction, it delays the first
-// batch of the next transaction by 20 ms (add.partitions.to.txn.retry.backoff.ms).
+// lingerFor returns the producer linger, which is a fraction of the commit interval. The linger delays no event,
+// because records wait for the commit anyway, and Flush ends the linger. A long linger collects few large
+// batches, which cost broker and client less than many small ones. But changelog rows are packed, so beyond 5 ms
+// a linger only keeps full batches from the broker. The linger is at least markerTime, unless the commit
+// interval is shorter: while a broker still writes the control records of the last transaction, it delays the
+// first batch of the next transaction by 20 ms (add.partitions.to.txn.retry.backoff.ms).
 func lingerFor(commitInterval time.Duration) time.Duration {
 	return min(max(commitInterval/4, markerTime), commitInterval, 5*time.Millisecond)
 }
 
-// markerTime is about how long a broker takes to write a transaction's control records. At a commit
-// interval of 5 ms and 1,000 requests a second this linger halves the time to a verdict: p50 is 16 ms with
-// it, and 33 ms without (benchmarks/ingress, 2026-11-21). The flush at the end of a transaction sends its
-// records without a linger, so the next transaction is due no earlier than markerTime after the end of the
-// last one (setDue). There, p99 was 11 to 14 ms with 3 ms and 13 to 16 ms with 4 ms. With 2 ms it was 19 to
-// 27 ms, because the broker then delays batches now and then (2026-11-25).
+// markerTime is about how long a broker takes to write a transaction's control records. At a commit interval of
+// 5 ms and 1,000 requests a second a linger of this length halves the time to a verdict: p50 is 16 ms with this
+// linger, and 33 ms without a linger (benchmarks/ingress, 2026-11-21). The flush at the end of a transaction
+// sends its records without a linger. So setDue makes the next transaction due no earlier than markerTime after
+// the end of the last one. For that delay, p99 was 11 to 14 ms with 3 ms and 13 to 16 ms with 4 ms. With 2 ms it
+// was 19 to 27 ms, because the broker then sometimes delays a batch (2026-11-25).
 const markerTime = 3 * time.Millisecond
 
-// synced takes the assignment of a sync response, and returns the part that the client gets. It also
-// notices that the broker has removed the member (A8): a join then tells the client so, and the client
-// joins as another member. franz-go calls no callback in this case, and goes on with the same partitions.
-// The error makes franz-go give them up.
+// synced takes the assignment of a SyncGroup response, and returns the part of it that the client may fetch. It
+// also notices that the broker has removed this member from the group (A8): in that case the broker answered the
+// JoinGroup request with an error, and the client joined again as a new member. franz-go calls no callback then,
+// and keeps the same partitions. The error that synced returns makes franz-go give these partitions up.
 func (w *worker) synced(partitions map[string][]int32) (map[string][]int32, error) {
 	if got := w.member.gotAs(); got != "" {
 		if id, _ := w.txns.client.GroupMetadata(); id != got {
@@ -149,7 +150,7 @@ func (w *worker) synced(partitions map[string][]int32) (map[string][]int32, erro
 		if w.txns.order != nil && len(partitions) == 0 {
 			w.txns.order.joined()
 		}
-	default: // other workers wait for this one a little longer
+	default: // the group still rebalances, so the other workers wait a little longer for this one
 	}
 	return partitions, nil
 }
@@ -194,14 +195,15 @@ func (b watchedBalancer) ParseSyncAssignment(assignment []byte) (map[string][]in
 	return b.synced(partitions)
 }
 
-// onLost runs when the broker has removed this member from the group.
+// onLost runs when the broker has removed this member from the group, which loses the partitions gone.
 func (w *worker) onLost(gone map[string][]int32) {
 	w.member.end()
 	w.onGone(gone)
 }
 
-// A lossHook tells a worker of every end of its membership. franz-go's session calls onLost only once until
-// a transaction ends, and the worker may have got and lost partitions again since (A8).
+// A lossHook tells a worker each time that its membership ends. franz-go's session calls onLost only once before
+// a transaction ends. If the worker has been assigned partitions after that call and lost them again, only this
+// hook reports the second loss (A8).
 type lossHook struct{ *worker }
 
 // OnGroupManageError implements kgo.HookGroupManageError. The client calls it after onLost, while it
@@ -235,10 +237,10 @@ func (w *worker) onGone(gone map[string][]int32) {
 	w.wake()
 }
 
-// adjustOffsets runs with the group's offsets of newly assigned partitions, after the stable offset fetch
-// and before the first fetch of records. It pauses the partitions of tasks until their restores end (A9).
-// If the group has no offset of a partition, it chooses a number (A10): the client's own reset "to the
-// start" could mean another offset after an abort.
+// adjustOffsets runs with the group's offsets of newly assigned partitions, after the offset fetch with
+// require_stable and before the first fetch of records. It pauses the partitions of tasks until their restores
+// end (A9). If the group has no offset of a partition, adjustOffsets sets the start as a number (A10): the
+// client's own reset "to the start" could resolve to another offset after an abort.
 func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	select {
 	case <-w.ready:
@@ -263,11 +265,11 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, ctx.Err() // the group rebalances again, and the client asks again
+			return nil, ctx.Err() // the group rebalances, and the client will call adjustOffsets again
 		}
 		w.log.Warn("resolving the offsets of newly assigned partitions failed, retrying", "error", err)
 		if errors.As(err, new(*wire.UnreadableError)) {
-			err = errors.New(err.Error()) // without its type the error stops no process: an operator replaces the row
+			err = errors.New(err.Error()) // without its type the error stops no process, which waits until an operator replaces the row
 		}
 		return nil, err
 	}
@@ -301,7 +303,7 @@ func (w *worker) placeKnown(offsets map[string]map[int32]kgo.Offset, waiting map
 		for partition := range partitions {
 			id := app.TaskID{Topic: topic, Partition: partition}
 			if waiting[id] {
-				partitions[partition] = kgo.NewOffset().At(0) // not read: the partition is paused, see takeDecided
+				partitions[partition] = kgo.NewOffset().At(0) // never fetched: the partition is paused until takeDecided
 				w.txns.client.PauseFetchPartitions(map[string][]int32{topic: {partition}})
 				continue
 			}
@@ -316,10 +318,10 @@ func (w *worker) placeKnown(offsets map[string]map[int32]kgo.Offset, waiting map
 	}
 }
 
-// resolveStarts sets the offset of every partition for which the group has none, and returns these
-// partitions. It is the start that the manifest pinned, even if the topic has lost the record there: the
-// restore compares the start with the input. A partition that was added to a topic later starts at its
-// beginning, so that events from before its discovery are processed too.
+// resolveStarts sets the start of every partition for which the group has no offset, and returns these
+// partitions. The start is the offset that is pinned in the manifest, even if the topic has lost the record at
+// that offset: the restore compares the start with the input, and finds the loss. A partition that was added to
+// a topic later starts at its beginning, so that events from before its discovery are processed too.
 func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (uncommitted map[app.TaskID]bool, err error) {
 	uncommitted = map[app.TaskID]bool{}
 	for topic, partitions := range offsets {

@@ -10,14 +10,14 @@ import (
 	"oncebus/processor/wire"
 )
 
-// In a switch to another generation of partitions each old task closes: it writes a checkpoint that says
-// so, and judges no more, in whichever process it runs. From then on it has no work and writes no row,
-// because the switch copies its rows up to that checkpoint. If the switch is aborted, the task's process
-// restores it, and its next checkpoint is an open one. Old tasks are the tasks of the repartition topic,
-// and of prepartitioned topics that become routed.
+// In a switch to another generation of partitions each old task closes: it writes a checkpoint that is marked as
+// closed, and after that no process judges its records. The closed task writes no further row, so the switch can
+// copy all of its rows up to that checkpoint. If the switch is aborted, the process of the task restores the
+// task, whose next checkpoint is an open one again. Old tasks are the tasks of the repartition topic, and of
+// prepartitioned topics that become routed.
 
-// actionOf returns what a task has to do, as far as its process has read about switches in the manifest
-// topic.
+// actionOf returns what a task has to do in a switch, according to what its process has read about switches in
+// the manifest topic so far.
 func (s *taskSet) actionOf(t *task) switchover.Action {
 	seen, closes := s.holds.SwitchOf(t.ID.Topic, t.Repartitioned)
 	generation := s.rt.Topology.Generation
@@ -30,8 +30,8 @@ func (s *taskSet) actionOf(t *task) switchover.Action {
 	return switchover.StayingTask(seen, generation, t.Committed.Closed)
 }
 
-// closes reports whether a task has to write its closed checkpoint now. It may do so only once all of its
-// rows are in the changelog, and it has stored all events that it forwarded unchecked.
+// closes reports whether a task has to write its closed checkpoint now. It may do so only when all of its rows
+// are in the changelog, and when it has stored all events that it forwarded unchecked in a bypass.
 func (s *taskSet) closes(t *task) bool {
 	unstored := func(p wire.BypassedOffset) bool { return p.To > t.Open.Next }
 	return t.state == running && s.actionOf(t) == switchover.Close && !t.Committed.Incomplete && !t.Open.Incomplete && !slices.ContainsFunc(t.Open.Bypassed, unstored)
@@ -50,8 +50,8 @@ func (s *taskSet) closing() bool {
 	return false
 }
 
-// joinClose adds the tasks that have to close to the open transaction, and marks their checkpoints as
-// closed. What they have judged in it is their last input.
+// joinClose adds the tasks that have to close to the open transaction, and marks their checkpoints as closed.
+// The records that these tasks have judged in this transaction are the last ones they judge.
 func (s *taskSet) joinClose() {
 	seen := s.holds.Switch()
 	if seen.Phase != switchover.Closing {
@@ -65,8 +65,8 @@ func (s *taskSet) joinClose() {
 	}
 }
 
-// closeCommitted runs after the commit of a transaction with this task. If the task has closed in it, the
-// task now waits for the end of the switch.
+// closeCommitted runs after the commit of a transaction with this task. If the transaction had the closed
+// checkpoint of the task, the task now waits for the end of the switch.
 func (s *taskSet) closeCommitted(client *kgo.Client, t *task) {
 	if t.Committed.Closed != 0 && t.state == running {
 		s.pause(client, t)

@@ -25,11 +25,10 @@ type Config struct {
 	// core. A worker without a task is idle.
 	Workers int `env:"WORKERS" envDefault:"0" help:"workers for the tasks; 0 = one per core"`
 
-	// CommitInterval is the longest time a transaction stays open. Transactions of
-	// a busy worker end that far apart, which is most of the delay of an event
-	// from input to output; after a pause, or if a request by HTTP waits for it, an
-	// event waits only for its commits. At least 1ms and less than a third of
-	// TransactionTimeout, so that the broker aborts no slow commit.
+	// CommitInterval is the longest time a transaction stays open. While a worker is busy, its transactions end
+	// this far apart. That is most of the delay of an event from input to output. An event that comes after a
+	// pause, or for which a request by HTTP waits, only waits until its transactions are committed. At least
+	// 1ms, and less than a third of TransactionTimeout, so that the broker aborts no slow commit.
 	CommitInterval time.Duration `env:"COMMIT_INTERVAL" envDefault:"100ms" help:"longest time a transaction stays open"`
 
 	// SessionTimeout is how long the group waits for a heartbeat of a member
@@ -42,15 +41,14 @@ type Config struct {
 	// the grace period of the supervisor.
 	StopTimeout time.Duration `env:"STOP_TIMEOUT" envDefault:"20s" help:"how long a stop may take to commit and leave the group"`
 
-	// LeaveOnStop says that a clean stop leaves the group, so that other processes
-	// take over the partitions at once. false keeps the membership for
-	// SessionTimeout, for a process that comes back earlier under the same
-	// InstanceID: its partitions wait for it, and no other process restores them. A
-	// stop in the middle of a rebalance leaves the group all the same (A23).
+	// LeaveOnStop says that a clean stop leaves the group, so that other processes take over the partitions at
+	// once. With false, the group keeps the membership for SessionTimeout. This is for a process that comes back
+	// within that time under the same InstanceID: its partitions wait for it, and no other process restores
+	// them. A stop in the middle of a rebalance leaves the group with either value (A23).
 	LeaveOnStop bool `env:"LEAVE_ON_STOP" envDefault:"true" help:"leave the group at a stop, so that others take over at once; false for a process that comes back under its ONCEBUS_INSTANCE_ID within ONCEBUS_SESSION_TIMEOUT"`
 
-	// Standby makes the process follow the changelogs of tasks of other processes, one process
-	// for each task. It needs as much disk again as for the process's own tasks.
+	// Standby makes the process follow the changelogs of tasks of other processes. One process follows each
+	// task. The process needs as much disk for these copies as for the stores of its own tasks.
 	Standby bool `env:"STANDBY" envDefault:"false" help:"follow the changelogs of tasks of other processes on the local disk, so that a takeover reads only their tails; needs disk for these tasks too"`
 
 	// ConnectHeaders adds the headers to dead letters by which Kafka Connect says where a record
@@ -66,9 +64,9 @@ type Config struct {
 	// Disk is the free space that the disk of StateDir must have.
 	Disk restore.Disk `envPrefix:"DISK_"`
 
-	// RebuildsPerHour is how many times within an hour the processor quarantines
-	// and rebuilds the damaged local state of one task. One more stops the
-	// process, now and at every start until the hour is over. 0 is no limit.
+	// RebuildsPerHour is how many times within an hour the processor quarantines the damaged local state of one
+	// task and rebuilds it. If one more rebuild is needed within the hour, the process stops, and stops again at
+	// every start until the hour is over. 0 is no limit.
 	RebuildsPerHour int `env:"REBUILDS_PER_HOUR" envDefault:"2" help:"rebuilds of one task's damaged local state within an hour, over restarts; one more stops the process; 0 = no limit"`
 
 	// StateFailOpenAfter is how long local state may be unusable before events of

@@ -14,16 +14,17 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A batch with a wrong checksum may be damaged in the log, in the memory of its leader, or on the wire, and
-// a client cannot tell which. So oncebus skips nothing for it unasked (G5). The worker pauses the
-// partition, and all other partitions go on. It reads the batch twice more, a pause apart and with two
-// clients, and so on two connections. If both bring the same bytes, and no committed record lies between
-// the partition's committed offset and the batch, the partition waits for an operator. Otherwise the client
-// fetches the batch again. After the operator's decision the batch is read again in the same way: if it is
-// right by then, its records are processed, and otherwise one dead letter gets its offsets. A batch of an
-// internal topic gets no dead letter, because only oncebus writes there.
+// A batch with a wrong checksum may be damaged in the log, in the memory of its leader, or on the wire, and a
+// client cannot tell which. So the worker does not skip the batch unless an operator says so (G5). It pauses the
+// partition, and goes on with all other partitions. It reads the batch twice more, with a pause in between and
+// with two clients, and so on two connections. If both reads bring the same bytes, and no committed record lies
+// between the partition's committed offset and the batch, the partition waits for an operator. Otherwise the
+// client fetches the batch again. After the operator's decision the worker reads the batch twice more in the
+// same way. If the checksum is right by then, the records of the batch are processed, and otherwise one dead
+// letter stands for its offsets. A batch of an internal topic gets no dead letter, because only oncebus writes
+// to internal topics.
 
-// corruptTries is how often the two reads of such a batch may differ before the board shows it.
+// corruptTries is how often the two reads of a batch with a wrong checksum may differ before the board shows it.
 const corruptTries = 5
 
 // corruptReads holds the partitions of one client that wait until a batch with a wrong checksum has been
@@ -36,27 +37,27 @@ type corruptReads struct {
 	mu sync.Mutex
 	// parts holds what is known about each such partition, until the client fetches records of it.
 	parts map[app.TaskID]*corruptPart
-	// read are the partitions that have been read again, and that the client fetches next.
+	// read holds the partitions whose batch has been read again, and that the client has to fetch next.
 	read []app.TaskID
 }
 
 // corruptPart is a partition that the client has paused at a batch with a wrong checksum.
 type corruptPart struct {
 	reading bool
-	from    int64                    // the committed offset when the partition was read again
+	from    int64                    // the committed offset at the time of the two reads
 	batch   *kafka.CorruptBatchError // the batch; nil if the two reads differed
 	tries   int                      // how often the two reads from that offset differed
-	why     string                   // why it waits, according to the last read; "" for no reason
-	shown   string                   // what the board says of it; "" for nothing
+	why     string                   // why the partition waits, according to the last reads; "" for no reason
+	shown   string                   // the reason that the board shows for the partition; "" for none
 }
 
 func newCorruptReads(ctx context.Context, wake func()) *corruptReads {
 	return &corruptReads{ctx: ctx, wake: wake, parts: map[app.TaskID]*corruptPart{}}
 }
 
-// findCorrupt takes the batches with a wrong checksum out of a poll, except for those that were read again
-// with the same bytes. If a poll has records before such a batch, the records go first: the client comes
-// back to the batch.
+// findCorrupt takes the batches with a wrong checksum out of a poll, except for batches of which both further
+// reads brought the same bytes. If a poll has records before such a batch, only those are processed now: the
+// client fetches the batch again afterwards.
 func (x *transactions) findCorrupt(fetches kgo.Fetches) kgo.Fetches {
 	for i := range fetches {
 		for j := range fetches[i].Topics {
@@ -77,9 +78,9 @@ func (x *transactions) findCorrupt(fetches kgo.Fetches) kgo.Fetches {
 	return fetches
 }
 
-// readAgain pauses a partition at a batch with a wrong checksum, and starts to read the batch again. If
-// that has been done already, and nothing of the partition was committed since, readAgain returns the batch
-// as an error.
+// readAgain pauses a partition at a batch with a wrong checksum, and starts the two further reads of the batch.
+// If these reads have been done already, and nothing of the partition was committed since, readAgain returns the
+// batch as an error.
 func (x *transactions) readAgain(id app.TaskID, err error) error {
 	x.client.PauseFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
 	from, c := x.readFrom(id), x.corrupt
@@ -102,7 +103,7 @@ func (x *transactions) readAgain(id app.TaskID, err error) error {
 	}
 	c.parts[id] = &corruptPart{reading: true, from: from, shown: next.shown}
 	if x.tasks != nil {
-		x.tasks.stale = true // its lag is not 0
+		x.tasks.stale = true // the lag of the partition is not 0, although polls bring nothing
 	}
 	x.log.Warn("batch with a wrong checksum: its partition waits until it was read again", "topic", id.Topic, "partition", id.Partition, "from", from, "error", err)
 	of := x.rt.Topology.Topics[id.Topic].ID
@@ -119,8 +120,8 @@ func (x *transactions) readAgain(id app.TaskID, err error) error {
 	return nil
 }
 
-// wasRead stores what the two reads of a partition have found. If they found no such batch, records that
-// the worker has not committed yet come before it.
+// wasRead stores what the two reads of a partition have found. same reports that both brought the same bytes.
+// batch is nil if the reads found other records first, which come before the batch and are not committed yet.
 func (p *corruptPart) wasRead(id app.TaskID, batch *kafka.CorruptBatchError, same bool, err error) {
 	switch {
 	case err != nil:
@@ -134,8 +135,8 @@ func (p *corruptPart) wasRead(id app.TaskID, batch *kafka.CorruptBatchError, sam
 	}
 }
 
-// showCorrupt makes the board say why a partition waits that was read again. If the partition was revoked
-// meanwhile and has come back, it may wait for another reason; that reason stays on the board.
+// showCorrupt makes the board say why a partition waits at a batch that was read again. If the partition was
+// revoked and assigned again meanwhile, it may wait for another reason, which then stays on the board.
 func (x *transactions) showCorrupt(id app.TaskID) {
 	x.corrupt.mu.Lock()
 	defer x.corrupt.mu.Unlock()
@@ -150,8 +151,8 @@ func (x *transactions) showCorrupt(id app.TaskID) {
 	part.shown = part.why
 }
 
-// close waits until no partition is being read again, and removes their reasons from the board: the next
-// client may read the partitions well.
+// close waits until no batch is being read again. It removes the reasons of the waiting partitions from the
+// board, because the next client may read the partitions without an error.
 func (c *corruptReads) close(b *board) {
 	c.reading.Wait()
 	for id, part := range c.parts {
@@ -169,7 +170,7 @@ func (c *corruptReads) has(id app.TaskID) bool {
 	return c.parts[id] != nil
 }
 
-// passCorrupt forgets a partition whose records have come, or that this client reads no more.
+// passCorrupt forgets a partition whose records the client has fetched, or that this client no longer reads.
 func (x *transactions) passCorrupt(id app.TaskID) {
 	x.corrupt.mu.Lock()
 	defer x.corrupt.mu.Unlock()
@@ -193,8 +194,8 @@ func (x *transactions) readFrom(id app.TaskID) int64 {
 	return -1
 }
 
-// fetchRead lets the client fetch the partitions that have been read again. A partition that waits for a
-// decision, or restores, is left out: the end of that wait resumes it.
+// fetchRead makes the client fetch the partitions whose batch has been read again. It leaves out a partition
+// that also waits for a decision, or whose task restores: the end of that other wait resumes the partition.
 func (x *transactions) fetchRead() {
 	x.corrupt.mu.Lock()
 	read, all := x.corrupt.read, slices.Collect(maps.Keys(x.corrupt.parts))

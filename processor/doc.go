@@ -6,8 +6,8 @@
 //
 // Say that route "orders" reads the topic orders.raw, that the field order_id is its dedup key, and that
 // its window is an hour. A producer writes order A-17 to orders.raw/3 at offset 41. It misses the
-// acknowledgement, writes the order again, and this copy gets into orders.raw/0. The first record shall
-// come out once, the copy not at all.
+// acknowledgement, writes the order again, and this copy gets into orders.raw/0. The output topic shall
+// have the first record once, and the copy not at all.
 //
 //	orders.raw/3, offset 41                                a prepartitioned topic
 //	    |  ROUTING STAGE                                       |
@@ -33,11 +33,11 @@
 //	         committed             |    not committed, or outcome unknown
 //	      store.Apply <------------+---> store.Discard, restore from the changelog
 //
-// Poll (worker.go, routepoll.go). A worker of the routing stage polls its client. With a backlog,
-// pacer.go delays the poll while the tasks are far behind, and timeorder.go lets the record wait until
-// older records of other partitions have gone. corrupt.go takes out batches with a wrong checksum, and
-// oversize.go skips batches that are too large. From a poll that returned something until the end of the
-// transaction, the worker holds the client's rebalance lock: no partition is taken away meanwhile.
+// Poll (worker.go, routepoll.go). A worker of the routing stage polls its client. With a backlog, pacer.go
+// delays the poll while the tasks are far behind, and timeorder.go makes a record wait until older records
+// of other partitions were handed out. corrupt.go takes out batches with a wrong checksum, and oversize.go
+// skips batches that are too large. From a poll that returned something until the end of the transaction,
+// the worker holds the client's rebalance lock, so the group cannot revoke a partition meanwhile.
 //
 // Transaction (transaction.go). transactions.run begins a transaction. It processes this poll and
 // further ones, each of them whole, until the commit interval is over (due.go) or the transaction has
@@ -47,13 +47,13 @@
 // record to the repartition topic. A hash of the dedup key, keyed with a secret of the app, chooses the
 // partition, so both copies get to <app>-repartition/5. Value and headers stay as they are, but foreign
 // oncebus headers are dropped. The record key becomes an envelope (wire/envelope.go) with the dedup key,
-// the event time, the original record key and timestamp, and the source position orders.raw/3/41. A
-// record without a dedup key goes no further: its route's policy forwards, drops or dead-letters it
-// here.
+// the event time, the original record key and timestamp, and the source position orders.raw/3/41. A record
+// without a dedup key is not sent to the repartition topic: the router applies its route's policy, which
+// forwards, drops or dead-letters the record.
 //
 // Produce (produced.go, endings.go). produced gives the record to the client, and collects the first
-// produce error. It keeps records back while the last transaction of this worker is not known to be
-// closed in each of its partitions.
+// produce error. It keeps records back until the last transaction of this worker is known to be closed in
+// each of that transaction's partitions, which means that its control record is there.
 //
 // Commit of the routing stage (transaction.go, app/marks.go). transactions.end adds progress records
 // (see Stream time) and marks, which say in the manifest topic how far each input was routed. It waits
@@ -106,23 +106,25 @@
 //     and its transaction is still open. A restore that ended at the last stable offset, 100, would
 //     miss these rows when the transaction commits. The commit marker then has offset 103: no record
 //     arrives there, so a restore that waited for a record at the end would never finish.
-//  5. No transaction without offsets: taskSet.setOffsets writes one for every task that has a
-//     checkpoint in it, and guard refuses an empty request. Example: a worker that lost its task writes
-//     only a chunk of a sweep. The group fences the worker by its offset commit, and without one the
-//     chunk would be in the changelog behind rows of the new owner.
-//  6. Input below the checkpoint was processed before: skipped, not a duplicate. Example: somebody
-//     resets the group's offset from 901 to 850. Judged again, A-17 at offset 900 would be a duplicate
-//     of itself.
+//  5. No transaction is without offsets: taskSet.setOffsets writes an offset for every task that has a
+//     checkpoint in the transaction, and guard refuses an empty request. Example: a worker that has lost
+//     its task writes only a chunk of a sweep. The group can fence this worker only by an offset commit.
+//     Without one the transaction would commit, and the chunk would be in the changelog behind rows of the
+//     new owner.
+//  6. Input below the offset of the checkpoint was processed before: the task skips it, and does not count
+//     it as a duplicate. Example: somebody resets the group's offset from 901 to 850. Judged again, A-17
+//     at offset 900 would be a duplicate of itself.
 //  7. A verdict is a function of the record and the task's state, and of what the topics accept.
 //     Example: an event time is too far in the future by the broker time in the repartition topic. A
 //     restart that judges the record an hour later reads the same broker time, and reaches the same
 //     verdict.
-//  8. No offset reset is silent: out of range stops the partition. Example: retention has deleted the
-//     records of orders.raw/3 below offset 60, and the group is at 42. The partition waits until an
-//     operator accepts the loss of 18 offsets; the client does not go on at 60 by itself.
-//  9. Hash, partition counts, key rules and encodings are pinned in <app>-manifest; a start with other
-//     ones refuses. Example: somebody adds partitions to the repartition topic. The copy of A-17 could
-//     get to another partition than its row.
+//  8. No offset reset is silent: an offset out of range stops the partition. Example: retention has
+//     deleted the records of orders.raw/3 below offset 60, and the group's offset is 42. The partition
+//     waits until an operator accepts the loss of 18 offsets; the client does not continue at 60 by
+//     itself.
+//  9. Hash, partition counts, key rules and encodings are pinned in <app>-manifest; a process with other
+//     ones refuses to start. Example: somebody adds partitions to the repartition topic. The copy of A-17
+//     could get to another partition than the row of A-17.
 //  10. A worker uses only tasks that it owns. restore.Stores leases a task's directory to one owner at a
 //     time; taskSet.closeUnassigned closes other tasks. Example: task 5 moves to another worker of the
 //     process. That worker's restore waits until the former owner has closed the store.
@@ -164,21 +166,22 @@
 // An executor may ask before it runs: an outcome "start" or "renew" is a question, and its answer is a
 // record of the transaction that stores the grant. A started claim has no lease.
 //
-// A lease runs in broker time from the dispatch of the event to the append of the duplicate, so the time
-// that records wait in a backlog is not part of it. The lease restarts with the task: outcomes that
-// arrived while no task judged may be behind a duplicate. The row of a key also holds the requests that
-// wait for its outcome. The transaction that stores the outcome responds to them.
+// A lease runs in broker time from the dispatch of the event to the append of the duplicate. So it does
+// not include the time that records wait in a backlog. When a task restarts, its leases begin again,
+// because the log may have outcomes that arrived while no task judged, and that the task reads only after
+// a duplicate. The row of a key also holds the requests that wait for its outcome. The transaction that
+// stores the outcome responds to them.
 //
 // # Verdicts by HTTP
 //
 // front.IngressClient submits an event for a sender that waits. It derives the key as the router would
 // and writes the event to its task, in an envelope with the address of the request. Emitter.conclude
-// produces the verdict of every such event, in the transaction that decides the event, to the client's
-// partition of <app>-verdicts. A duplicate that waits for an outcome adds its address to the claim. With
-// the setting "answer: outcome" the first event does so, too. A sender that asks later sends a query: a
-// record behind the event, which the task answers from the row, without a change. The client stores
-// nothing and decides nothing. The sender may retry an event with a key that got no verdict: the retry
-// is a duplicate, unless the route may forward events unchecked.
+// produces the verdict of every such event to the client's partition of <app>-verdicts, in the transaction
+// that decides the event. A duplicate that waits for an outcome adds its address to the claim. With the
+// setting "answer: outcome" the first event does so, too. A sender that asks later sends a query: a record
+// behind the event, which the task answers from the row and without changing it. The client stores nothing
+// and decides nothing. If an event with a key got no verdict, the sender may send the event again: the
+// task judges the second copy as a duplicate of the first, unless the route may forward events unchecked.
 //
 // # Ownership
 //
@@ -218,20 +221,20 @@
 // A task waits, for example, before a record of a route that its process does not know, as in a rolling
 // update that adds a route, or before a record whose schema was not read (taskwaits.go). It also waits
 // with a checkpoint of a newer route set (setfollower.go), and once it is closed for a move
-// (closing.go). When the reason is gone, the task restores and goes on, here or in another process.
+// (closing.go). When the reason is gone, the task restores and continues, here or in another process.
 //
 // # Erasures
 //
 // The command forget writes a request to the manifest topic. manifestWatch reads it in every process.
-// The task that owns the partition frees the rows in its next transaction (erasures.go), after all
-// judging and before the sweep and the checkpoint, also without input. After the commit its process
-// removes the request. A request therefore survives any crash, and may be applied twice: it names the
-// event and the attempt of each row, so the second time it finds none. A task without a store leaves the
-// request for later. Earlier builds ignore it.
+// The task that owns the partition frees the rows in its next transaction (erasures.go), even without
+// input. It does so after all judging and before the sweep and the checkpoint. After the commit its
+// process removes the request. A request therefore survives any crash, but may be applied twice. The
+// second time does nothing: the request names the event and the attempt of each row, and finds no such
+// row. A task without a store leaves the request pending. Earlier builds ignore the request.
 //
-// Requests are in the manifest topic because it serves all tasks, and only operators and the app may
-// write it. Anybody may write the input of a prepartitioned topic, and an app with only prepartitioned
-// routes needs no repartition topic.
+// Requests are in the manifest topic because all tasks can be reached through it, and only operators and
+// the app may write it. The inputs of tasks are no such place: anybody may write to a prepartitioned
+// topic, and an app with only prepartitioned routes has no repartition topic.
 //
 // # Holds
 //
@@ -246,50 +249,55 @@
 //
 // The command move (package move) puts another generation of partitions in force: a repartition topic
 // with its changelog. Package switchover has the phases. While the input is held each old task writes a
-// closed checkpoint and judges no more (closing.go). The act rewrites the manifest, and every process
-// goes over to an edition with the new topics (edition.go). The old repartition topic becomes an input
-// of the routing stage, from the closed checkpoints on: the router forwards its records as they are
-// (judge/forward.go). A process that has not read of the act routes nothing (app.Holds.For). The tasks
-// of a prepartitioned topic that becomes routed close as well, and the router reads the topic from their
-// closed checkpoints on. A prepartitioned topic that has got partitions is paused until then
-// (worker.grownTopics).
+// closed checkpoint and judges no more (closing.go). The act of the move then rewrites the manifest, and
+// every process takes an edition with the new topics (edition.go). The old repartition topic becomes an
+// input of the routing stage, from the offsets of the closed checkpoints on: the router forwards its
+// records unchanged (judge/forward.go). A process that has not read of the act yet routes nothing
+// (app.Holds.For). If a prepartitioned topic becomes routed, its tasks close as well, and the router reads
+// the topic from their closed checkpoints on. A prepartitioned topic to which somebody added partitions is
+// paused until such a move (worker.grownTopics).
 //
 // # Stream time
 //
-// The partitions of the inputs are read at different speeds. So a task of the repartition topic keeps
-// for each source how far it has come (wire.Sources): the highest time of its events, and what all
-// sources had come to at the broker time up to which the source was read. The least of them is the
-// stream time (judge/sources.go). For example, orders.raw/0 was read to 12:00 and orders.raw/3 to 11:30:
-// stream time is 11:30, and no event of orders.raw/3 is late because of the other partition.
+// The partitions of the inputs are read at different speeds. So a task of the repartition topic keeps two
+// times for each source (wire.Sources): the highest time of the source's events, and the highest event
+// time of all sources at the broker time up to which this source was read. The later of the two is the
+// source's time, and the least of the sources' times is the stream time (judge/sources.go). For example,
+// orders.raw/0 was read to 12:00 and orders.raw/3 to 11:30: stream time is 11:30, and no event of
+// orders.raw/3 is late because of the other partition.
 //
 // The routing stage observes up to where it has read its inputs (progress/inputs.go). It writes this,
-// with the highest event times, to all partitions of the repartition topic, in a transaction behind the
-// records of which it speaks (Router.WriteProgress, app.Marks). Such a progress record also says when
-// the routing stage counted the partitions. A count holds for a minute of the task's log
-// (wire.Sources.AreCounted), so stream time does not pass a partition that was added. Without events,
-// time goes on between these records, by their broker time (wire.Sources.TakeSample). No clock of a
-// process is in it: a dead, paused or slow router says nothing, and stream time waits.
+// with the highest event times, in a progress record to all partitions of the repartition topic. The
+// transaction of that record comes after the input records about which it says something
+// (Router.WriteProgress, app.Marks). A progress record also says when the routing stage counted the
+// partitions. A count holds for a minute of the task's log (wire.Sources.AreCounted). So stream time does
+// not pass a partition that was added and not counted yet.
+// Without events, time advances between these records, by their broker time (wire.Sources.TakeSample). No
+// clock of a process takes part in this: a dead, paused or slow router writes no progress record, and
+// stream time waits.
 //
 // # Life of a changelog
 //
 // A full checkpoint has the stream times, sources and key counts of all namespaces. Most transactions
-// write a partial checkpoint: what the transaction changed since the checkpoint before. Readers fold
-// them (wire.Fold). A partial checkpoint has a record key with its number since the full one. Compaction
-// therefore keeps the newest full checkpoint and every partial one after it. A new floor comes with a
-// full checkpoint, so trimming leaves that one, too. The first checkpoint that a task writes is full.
-// The code calls a full checkpoint "whole".
+// write a partial checkpoint: what the transaction changed since the checkpoint before. Readers fold a
+// full checkpoint and its partial ones (wire.Fold). The record key of a partial checkpoint has its number
+// since the full one. Compaction therefore keeps the newest full checkpoint and every partial one after
+// it. A new floor is stated by a full checkpoint, which lies above the floor: so the trimming below the
+// floor keeps that checkpoint, too. The first checkpoint that a task writes is full. The code calls a full
+// checkpoint "whole".
 //
 // Nothing is deleted from a changelog by age: a stop may be longer than any retention. Instead the
 // checkpoint has fences. A fence is a changelog offset with the latest first seen time of each namespace
-// id below it. When all of these times lie below their horizons, no row below the offset decides an
-// event, and the next checkpoint states the offset as the floor. After the commit of that checkpoint the
-// purger deletes the records below. So rows leave a changelog only below a floor that the changelog
-// itself states, and a restore can tell a trimmed changelog from one that lost rows (restore.decide).
+// id below the offset. When all of these times lie below their namespaces' horizons, no row below the
+// offset can decide an event any more, and the next checkpoint states the offset as the floor. After the
+// commit of that checkpoint the purger deletes the records below the floor. So rows leave a changelog only
+// below a floor that the changelog itself states. A restore can therefore tell a trimmed changelog from
+// one that lost rows (restore.decide).
 //
-// Stream time stands in most namespaces without events, and their fences with it. When the changelog
-// becomes long, its task sweeps: it writes all live rows again, a chunk in each transaction, and the
-// offset at which it began becomes the floor. A task that relies on its local store because the
-// changelog lost rows sweeps too.
+// In most namespaces stream time does not advance without events, so their fences stay, and the floor
+// cannot rise. When the changelog then becomes long, its task sweeps: it writes all live rows again, a
+// chunk in each transaction, and the offset at which the sweep began becomes the floor. A task also sweeps
+// if its changelog lost rows and it relies on its local store.
 //
 // # Non-obvious
 //
@@ -297,8 +305,8 @@
 //
 //   - The offset commit is rewritten from the checkpoints (taskSet.setOffsets). The session would commit
 //     what was polled. The two differ when a task skips records below its checkpoint.
-//   - A transaction that only skipped records is committed. An abort would rewind to the same records
-//     for ever.
+//   - A transaction that only skipped records is committed. An abort would set the client back to the same
+//     records for ever.
 //   - resetSession ends a session outside of any transaction. After a revocation the session reports no
 //     further one until End is called. Without the reset a worker can keep a task that another process
 //     runs.
@@ -306,42 +314,45 @@
 //     End waits for onLost, and onLost for the rebalance lock.
 //   - Records polled before resetSession are dropped: its End rewinds the client to the committed
 //     offsets, so the client fetches them again.
-//   - After a refusal the records of that topic are produced one at a time, for as many input records as
-//     the aborted transaction had. franz-go fails all records of the partition with the error of a
-//     batch, so only a single record shows which one the broker refuses. Refused records stay known
-//     until the commit of their events; a new client begins without them, and gets the same refusals.
+//   - After a broker refused a record, the records of that topic are produced one at a time, for as many
+//     input records as the aborted transaction had. franz-go fails all records of the partition with the
+//     error of a batch, so only a record sent alone shows whether the broker refuses it. The worker
+//     remembers refused records until their events are committed. A new client begins without them, and
+//     gets the same refusals again.
 //   - The store's position after a commit is the checkpoint row's offset plus two: the row itself and
 //     the commit marker behind it. The checkpoint row is the last row of a task in a transaction, and a
 //     partition keeps produce order.
 //   - Arenas are reset after every transaction, not before the next one. franz-go may read a record
 //     until its promise has been called. After Flush or an abort all promises have been.
-//   - A worker without transactions releases its arenas. The last worker of a process to do so returns
-//     the process's free memory to the system (idleMemory): Go would keep both.
+//   - A worker without transactions releases its arenas. The last worker of a process to do so returns the
+//     process's free memory to the system (idleMemory): the Go runtime would keep both.
 //   - No RecordDeliveryTimeout is set: it would fail every record whose original timestamp is older than
 //     the timeout.
-//   - The repartition topic has LogAppendTime; the original timestamp is in the envelope. That broker
-//     time decides whether an event is from the future. It is in the log, so a replay reads the same
-//     time.
+//   - The repartition topic has LogAppendTime; the original timestamp is in the envelope. The broker time
+//     decides whether an event is from the future. It is in the log, so a replay reads the same time.
 //   - Stream time is by namespace, not by partition. Otherwise one route's backlog would make every
 //     other route's events late.
-//   - An event is late by the front of its own source, too, though its row may still be there: so the
-//     verdict is the same at any speed of the other sources.
+//   - An event may be late by the stream time of its own source alone, although its row may still be in
+//     the store because other sources are behind. So the verdict is the same at any speed of the other
+//     sources.
 //   - A progress record says up to which broker time a partition was read, and not that the partition is
-//     read to its end. The first fact stays true, whichever worker writes it and however late.
-//   - The client announces a batch that decompresses to too many bytes once, and then fetches no
-//     further. An abort may or may not resume it. So the open transaction skips the batch, or the worker
-//     replaces the client (oversize.go).
-//   - After each transaction the router and the tasks drop what their derivers hold of the last record.
-//     Otherwise a worker without events keeps a whole batch in memory, and in the budget of decompressed
-//     batches.
+//     read to its end. The first fact stays true, whichever worker writes it and however late; the second
+//     one does not, because records are added.
+//   - The client announces a batch that decompresses to too many bytes only once, and then fetches no
+//     further. After an abort it may or may not fetch the batch again. So either the open transaction
+//     skips the batch, or the worker replaces the client (oversize.go).
+//   - After each transaction the router and the tasks drop what their key derivers hold of the last
+//     record. Otherwise a worker without events would keep a whole batch in memory, and in the budget of
+//     decompressed batches.
 //   - While the disk fills the dedup stage pauses and the routing stage does not. The router writes no
 //     local state, and its records may go to the tasks of other processes.
 //   - Local state has no tombstones: rows expire by stream time, in the store and in every fold of the
-//     changelog. So a store may have any age (T1) if its position is still in the changelog.
-//   - The floor needs no margin of broker time. The skew bounds how far one event moves stream time, and
-//     a store evicts rows by the same stream time.
-//   - A limit on live keys has no policy that waits: only new events advance stream time, which frees
-//     keys.
+//     changelog. So a restore may use a store of any age (T1), if the store's position is still in the
+//     changelog.
+//   - The floor needs no margin of broker time. The skew bounds how far one event can advance stream time,
+//     and a store evicts rows by the same stream time as the floor.
+//   - A limit on live keys has no policy that makes events wait: only new events advance stream time,
+//     which frees keys, so a task that waits would wait for ever.
 //   - A row is kept for two windows and the grace period. An event may be judged one window and the
 //     grace period behind stream time, and its first event may be one window older. With a window of an
 //     hour and a grace of ten minutes, that is 2 h 10 min.

@@ -12,15 +12,15 @@ func (x *transactions) waitForMore(now, latest time.Time) time.Duration {
 	return max(0, min(due.Sub(now), latest.Sub(now)))
 }
 
-// awaitedShare is the time between two transactions for each record of the first one, while requests by
-// HTTP wait for them. Example: after a transaction of 10 records the next one is due 3 ms later, after 500
-// records 150 ms later, or a commit interval later if that is shorter. Up to some 3,000 records a second of
-// a worker this makes the shortest transactions. Beyond, transactions are a commit interval apart, and cost
-// the brokers as little per record as without requests.
+// awaitedShare is multiplied by the number of records of a transaction to get the time until the next
+// transaction is due, if requests by HTTP wait for it. Example: after a transaction of 10 records the next one
+// is due 3 ms later, after 500 records 150 ms later, or a commit interval later if that is shorter. So up to
+// some 3,000 records a second of a worker transactions are as short as possible. Above that rate transactions
+// are a commit interval apart, and cost the brokers as little per record as without requests.
 const awaitedShare = 300 * time.Microsecond
 
-// setDue sets the time at which the next transaction is due, after a transaction that began to end at began
-// and has ended now. It is due no earlier than markerTime from now.
+// setDue sets the time at which the next transaction is due. The last transaction began to end at began, and its
+// end has just finished. The next one is due no earlier than markerTime from now.
 func (x *transactions) setDue(began, now time.Time) {
 	written := now.Add(markerTime)
 	after := func(d time.Duration) time.Time {

@@ -10,9 +10,9 @@ import (
 	"oncebus/processor/restore"
 )
 
-// An edition is the version of the app that a process runs: the routes in force, and the topics and numbers
-// that go with them. It never changes. If the app changes while the process runs, the process makes a new
-// edition, and every worker goes over to it between two transactions, with a new client.
+// An edition is the version of the app that a process runs: the routes in force, and the topics and numbers that
+// belong to them. An edition never changes. If the app changes while the process runs, the process makes a new
+// edition. Every worker takes the new edition between two of its transactions, with a new client.
 type edition struct {
 	rt     *app.App
 	source *restore.Source // what all restores read from
@@ -23,8 +23,8 @@ type edition struct {
 // newest returns the newest edition; nil before the setup.
 func (s *shared) newest() *edition { return s.current.Load() }
 
-// adopt makes e the newest edition, and the workers go over to it, one after the other. Only one goroutine
-// of a process calls it.
+// adopt makes e the newest edition. The workers then take it, one after the other. Only one goroutine of a
+// process calls adopt.
 func (s *shared) adopt(e *edition) {
 	before := s.current.Swap(e)
 	if before != nil {
@@ -35,11 +35,11 @@ func (s *shared) adopt(e *edition) {
 // errSuperseded ends a client whose edition is not the newest.
 var errSuperseded = errors.New("the app has changed")
 
-// renewMax bounds how long the other workers of a process wait until the tasks of a worker that has gone
-// over to a new edition run again.
+// renewMax bounds how long the other workers of a process wait for a worker that has taken a new edition: until
+// the tasks of that worker run again.
 const renewMax = 10 * time.Second
 
-// subscribe takes the topics of the worker's edition.
+// subscribe makes the worker subscribe to the topics of its edition.
 func (w *worker) subscribe() {
 	w.member.subscribe(w.rt.Topology.StageTopics(w.stage))
 }
@@ -56,7 +56,7 @@ func (w *worker) takeEdition(ctx context.Context) bool {
 			if changed {
 				w.targets = progressTargets{} // the new edition may have another repartition topic
 				if !slices.Equal(before, w.member.subscribed()) {
-					w.rejoin.Store(true) // the coordinator ignores that a static member subscribes to other topics
+					w.rejoin.Store(true) // the coordinator ignores a new subscription of a static member
 				}
 			}
 			return true
@@ -70,8 +70,8 @@ func (w *worker) takeEdition(ctx context.Context) bool {
 	}
 }
 
-// mayRenew reports whether the client has to end now because of a newer edition. The workers of a process
-// go over one after the other, so that most tasks run meanwhile.
+// mayRenew reports whether the client has to end now because there is a newer edition. The workers of a process
+// replace their clients one after the other, so that most tasks run meanwhile.
 func (w *worker) mayRenew() bool {
 	select {
 	case <-w.superseded:
@@ -92,7 +92,8 @@ func (w *worker) mayRenew() bool {
 	return true
 }
 
-// endRenewalIfRunning lets the next worker go over once the tasks of this one run, or after renewMax.
+// endRenewalIfRunning lets the next worker take the edition once the tasks of this worker run, or after
+// renewMax.
 func (w *worker) endRenewalIfRunning() {
 	if w.renewsSince.IsZero() {
 		return
@@ -108,16 +109,16 @@ func (w *worker) endRenewalIfRunning() {
 	w.endRenewal()
 }
 
-// endRenewal lets the next worker go over to the new edition.
+// endRenewal lets the next worker take the new edition.
 func (w *worker) endRenewal() {
 	if !w.renewsSince.IsZero() {
 		w.renewsSince = time.Time{}
 		<-w.renewing
-		w.wakeAll() // the next worker sees that it may go over
+		w.wakeAll() // the next worker sees that it may take the new edition
 	}
 }
 
-// restoring reports whether a task does not judge yet, because it restores or is not made yet.
+// restoring reports whether any task cannot judge yet, because it restores or was not created yet.
 func (s *taskSet) restoring() bool {
 	for _, t := range s.tasks {
 		if t.state == created || t.state == restoring {

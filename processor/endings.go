@@ -12,10 +12,11 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// An ending watches the last transaction of a worker, from its end until it is known to be closed in each
-// of its partitions. Meanwhile the worker already judges the events of the next transaction, but keeps back
-// what they write. If the coordinator dropped a marker of the last transaction, the first marker of the
-// next one would otherwise decide about the records of both (C4).
+// An ending watches the last transaction of a worker from its end until its control record is known to be in
+// each of its partitions: the transaction is then closed. Meanwhile the worker already judges the events of the
+// next transaction, but keeps the records of that transaction back. The reason is that the coordinator may have
+// dropped a control record of the last transaction. In that partition the first control record of the next
+// transaction would then decide about the records of both transactions (C4).
 type ending struct {
 	done   chan struct{} // closed once err is set
 	err    error         // why the transaction is not known to be closed; nil if it is
@@ -46,7 +47,7 @@ func (e *ending) await(ctx context.Context) error {
 	}
 }
 
-// end stops the watch, and waits until it has ended.
+// end stops the watch, and returns when the goroutine of the watch has ended.
 func (e *ending) end() {
 	if e != nil {
 		e.cancel()
@@ -59,7 +60,7 @@ func (w *worker) closer() *hanging.Closer {
 	return &hanging.Closer{Client: w.source.Client, Admin: w.admin, Options: w.baseOptions, Log: w.log, Waits: w.waits}
 }
 
-// waits publishes what the worker waits for before it may begin a transaction.
+// waits publishes what the worker waits for before it may begin a transaction; "" for nothing.
 func (w *worker) waits(reason string) {
 	w.member.setWaits(reason)
 	if reason != "" {
@@ -67,10 +68,10 @@ func (w *worker) waits(reason string) {
 	}
 }
 
-// closeLast closes what the last transaction under the worker's transactional id left open, even if a
-// former process ran it. This must come before the registration of the id, which makes the coordinator
-// forget how that transaction ended. closeLast returns false with the error that an operator has to
-// resolve, or once ctx is done.
+// closeLast closes the partitions in which the last transaction under the worker's transactional id is still
+// open, even if a former process ran that transaction. This must be done before the id is registered, because
+// the registration makes the coordinator forget how that transaction ended. closeLast returns false with the
+// error that an operator has to resolve, or false without an error once ctx is done.
 func (w *worker) closeLast(ctx context.Context) (bool, error) {
 	for ctx.Err() == nil {
 		last, err := w.anyLast(ctx)
@@ -91,8 +92,8 @@ func (w *worker) closeLast(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// noteForeign notes the partitions whose group offsets stay pending in transactions of other producers.
-// Only these partitions wait, see hangWatch.
+// noteForeign notes the partitions whose group offsets are pending in transactions of other producers. Only
+// these partitions wait until the offsets are stable, see hangWatch.
 func (w *worker) noteForeign(offsets map[string][]int32) {
 	w.foreign = offsets
 	if len(offsets) > 0 {
@@ -100,9 +101,9 @@ func (w *worker) noteForeign(offsets map[string][]int32) {
 	}
 }
 
-// register registers the transactional id, which aborts an open transaction of a former process: otherwise
-// readers would wait until its timeout. The marker of that abort may be dropped too, so register watches it
-// as an ending.
+// register registers the transactional id. The coordinator then aborts an open transaction of a former process;
+// without the registration readers would wait until the timeout of that transaction. The coordinator may also
+// drop a control record of that abort, so register watches the abort as an ending.
 func (w *worker) register(ctx context.Context) error {
 	id, _, err := w.txns.client.ProducerID(ctx)
 	if err != nil {
@@ -117,8 +118,8 @@ func (w *worker) register(ctx context.Context) error {
 	return err
 }
 
-// anyLast returns the last transaction of the worker if it is not known what it wrote: all partitions to
-// which a transaction of this worker may have written.
+// anyLast returns the last transaction of the worker for the case that it is not known where the transaction
+// wrote. It therefore names all partitions to which a transaction of this worker may have written.
 func (w *worker) anyLast(ctx context.Context) (*hanging.Last, error) {
 	t := w.rt.Topology
 	partitions, err := app.PartitionsOf(ctx, w.admin, t.Written()...)
@@ -133,8 +134,8 @@ func (w *worker) last(partitions kadm.TopicsSet, offsets map[string][]int32) *ha
 	return &hanging.Last{ID: w.txnID, Partitions: partitions, TakesOver: true, Group: app.GroupName(w.cfg.AppID, w.stage), Offsets: offsets}
 }
 
-// follow watches the last transaction until it is closed. The records of the next transaction wait for
-// that.
+// follow watches the last transaction until it is closed. Until then the records of the next transaction are
+// kept back.
 func (w *worker) follow(last *hanging.Last) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &ending{done: make(chan struct{}), cancel: cancel}
@@ -149,9 +150,9 @@ func (w *worker) follow(last *hanging.Last) {
 	w.txns.produced.last = e
 }
 
-// endStop ends a clean stop. It writes the marks of the routing stage, and waits until the last transaction
-// is closed, so that no reader has to wait for the next start. It waits for markMax at most, for example if
-// a partition has no leader.
+// endStop does the last steps of a clean stop. It writes the marks of the routing stage, and waits until the
+// last transaction is closed, so that readers need not wait until the next start closes it. endStop waits for
+// markMax at most: a partition without a leader, for example, cannot be closed.
 func (w *worker) endStop(ctx context.Context) {
 	if w.txns.router != nil {
 		w.markStop(ctx)
@@ -167,7 +168,7 @@ func (w *worker) endStop(ctx context.Context) {
 	}
 }
 
-// followEnd watches a transaction that has ended, if it has written something.
+// followEnd watches a transaction that has ended, if the transaction has written something.
 func (x *transactions) followEnd() {
 	written, offsets := x.produced.written.take(), x.offsets
 	x.offsets = nil
@@ -176,8 +177,8 @@ func (x *transactions) followEnd() {
 	}
 }
 
-// noteProducer notes the producer id of the open transaction, before its end: the client may get another id
-// afterwards, when the epochs of this one are used up.
+// noteProducer notes the producer id of the open transaction. It does so before the end of the transaction,
+// because the client gets another producer id afterwards if the epochs of this one are used up.
 func (x *transactions) noteProducer(ctx context.Context) {
 	if id, _, err := x.client.ProducerID(ctx); err == nil {
 		x.producer = id
@@ -202,7 +203,7 @@ type written map[string][]bool
 func (w written) add(topic string, partition int32) {
 	noted := w[topic]
 	if int(partition) < len(noted) {
-		noted[partition] = true // the common case
+		noted[partition] = true // the partition was noted before, which is the common case
 		return
 	}
 	grown := make([]bool, partition+1)

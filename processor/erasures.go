@@ -15,9 +15,9 @@ import (
 // erasuresMax bounds the requests that one transaction applies to a task.
 const erasuresMax = 8
 
-// erasures holds the requests of the command forget that no task has applied yet, as the manifest topic has
-// them. If a process dies between the commit of an erasure and the removal of its request, the request is
-// applied again, without effect.
+// erasures holds the requests of the command forget that are in the manifest topic and that no task has applied
+// yet. If a process dies between the commit of an erasure and the removal of its request, the request is applied
+// a second time, which changes nothing.
 type erasures struct {
 	mu      sync.Mutex
 	pending map[app.TaskID][]*app.ErasureRequest // in the order of the manifest topic
@@ -183,5 +183,5 @@ func (s *taskSet) erasuresCommitted(t *task) {
 	t.dropErasures()
 }
 
-// dropErasures forgets which erasures the open transaction has, after its end.
+// dropErasures forgets the erasures of a transaction that has ended.
 func (t *task) dropErasures() { t.erased, t.erasedRows = nil, 0 }

@@ -24,10 +24,11 @@ func (x *transactions) fetchErr(fetches kgo.Fetches) error {
 	return failed
 }
 
-// lossIn returns the first partition of a poll that reports lost records; nil if no partition does. process
-// looks for it before it processes anything. The client puts the loss behind the records of the same poll,
-// and those may already come from the offset to which the client has gone back. If the worker aborted
-// because of them first, it would never learn the cause: the client reports the loss only once.
+// lossIn returns the first partition of a poll that reports lost records; nil if no partition does. The worker
+// calls it before it processes the records of the poll, for two reasons. The client puts the loss behind the
+// records of the same poll, and those records may already come from the offset to which the client has reset
+// itself. And the client reports the loss only once: if the worker processed such records first and had to abort
+// because of them, it would never learn of the loss.
 func lossIn(fetches kgo.Fetches) (lost *kgo.FetchTopicPartition) {
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		if lost == nil && isLoss(p.Err) {
@@ -43,9 +44,9 @@ func isLoss(err error) bool {
 	return replaced || errors.Is(err, kerr.OffsetOutOfRange)
 }
 
-// stopLost stops a polled partition that has lost records, whether they were processed or not. An operator
-// decides how the partition goes on (invariant 8). The transaction must abort, because the client may have
-// gone on behind the gap.
+// stopLost stops a polled partition that has lost records, whether these had been processed or not. An operator
+// decides where the partition is read on (invariant 8). The transaction must abort, because the client may have
+// fetched records after the lost ones already.
 func (x *transactions) stopLost(p *kgo.FetchTopicPartition) error {
 	id := app.TaskID{Topic: p.Topic, Partition: p.Partition}
 	if x.tasks != nil {
@@ -66,7 +67,7 @@ func (x *transactions) stopLost(p *kgo.FetchTopicPartition) error {
 	return fmt.Errorf("%w: %v lost records: %w", kafka.ErrMustAbort, id, p.Err)
 }
 
-// stopInput stops a partition of the routing stage until an operator decides how it goes on.
+// stopInput stops a partition of the routing stage until an operator decides where it is read on.
 func (x *transactions) stopInput(id app.TaskID) {
 	stopped := map[string][]int32{id.Topic: {id.Partition}}
 	x.client.PauseFetchPartitions(stopped)
@@ -75,9 +76,9 @@ func (x *transactions) stopInput(id app.TaskID) {
 	x.schemas.drop(stopped)
 }
 
-// stopUnreadable stops an input partition at a record that cannot be read; the input is the repartition
-// topic of an earlier generation. The transaction must abort, because it would commit the offsets of all
-// that was polled.
+// stopUnreadable stops an input partition at a record that cannot be read. Such an input is the repartition
+// topic of an earlier generation. The transaction must abort, because otherwise it would commit the offsets of
+// all polled records, and so of this one.
 func (x *transactions) stopUnreadable(id app.TaskID, unreadable *wire.UnreadableError) error {
 	x.stopInput(id)
 	ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
@@ -88,9 +89,9 @@ func (x *transactions) stopUnreadable(id app.TaskID, unreadable *wire.Unreadable
 	return fmt.Errorf("%w: %w", kafka.ErrMustAbort, unreadable)
 }
 
-// fencedErr returns the error of a poll after another process has joined the group under this worker's
-// name; nil for none. The worker checks it before anything else: the client would otherwise join again at
-// once, and fence the other process.
+// fencedErr returns the error of a poll which says that another process has joined the group with this worker's
+// group.instance.id; nil for none. The worker checks it before anything else: otherwise the client would join
+// again at once, and fence the other process.
 func fencedErr(fetches kgo.Fetches) error {
 	var fenced error
 	fetches.EachError(func(_ string, _ int32, err error) {
@@ -101,9 +102,9 @@ func fencedErr(fetches kgo.Fetches) error {
 	return fenced
 }
 
-// partitionErr returns an error of a polled partition with the action that it requires. It returns nil if
-// the poll's context has ended, or if a batch waits for memory, because the client fetches that batch
-// again.
+// partitionErr returns an error of a polled partition, classified by the action that it requires. It returns nil
+// if the poll's context has ended. It also returns nil if the client lacks memory to decompress a batch, because
+// the client fetches that batch again.
 func (x *transactions) partitionErr(p *kgo.FetchTopicPartition) error {
 	switch {
 	case errors.Is(p.Err, context.Canceled), errors.Is(p.Err, context.DeadlineExceeded), errors.Is(p.Err, kafka.ErrBudgetExhausted):
@@ -120,9 +121,9 @@ func (x *transactions) partitionErr(p *kgo.FetchTopicPartition) error {
 	return fmt.Errorf("fetch %s/%d: %w", p.Topic, p.Partition, kafka.Denied(p.Err, "Read", kafka.ResourceTopic, p.Topic))
 }
 
-// inputLost restores a task whose input has lost records. The restore compares the input with the
-// checkpoint, and waits for a decision. A task in the open transaction restores anyway once the transaction
-// has been aborted.
+// inputLost restores a task whose input has lost records. The restore compares the input with the checkpoint,
+// finds the loss, and waits for an operator's decision. A task in the open transaction restores anyway, because
+// the transaction is aborted.
 func (s *taskSet) inputLost(client *kgo.Client, id app.TaskID) {
 	if t := s.tasks[id]; t != nil && t.state == running && !t.InTransaction {
 		s.restoreAgain(client, t)

@@ -18,22 +18,23 @@ import (
 )
 
 const (
-	// hangInterval is the time between two looks for hanging transactions. A transaction hangs if it is
-	// open in a partition in two looks, and its coordinator has completed it.
+	// hangInterval is the time between two looks for hanging transactions. A transaction hangs if it is open in
+	// a partition in two looks, although its coordinator has completed it.
 	hangInterval = 5 * time.Second
 	// closeMax bounds how long a watch tries to close one transaction of a worker.
 	closeMax = 20 * time.Second
-	// unownedLooks is the number of looks after which an open transaction counts as hanging if no
-	// coordinator knows anything about it. They take as long as the default of transaction.max.timeout.ms.
+	// unownedLooks is the number of looks after which an open transaction counts as hanging if no coordinator
+	// knows the transaction. So many looks take as long as the default of transaction.max.timeout.ms.
 	unownedLooks = int(15 * time.Minute / hangInterval)
-	// pendingLooks is the number of looks with the same pending group offset of a partition after which the
-	// watch closes the transactions to which it may belong.
+	// pendingLooks is a number of looks. If a group offset of a partition is pending and unchanged in so many
+	// looks, the watch closes the transactions to which the offset may belong.
 	pendingLooks = 3
 )
 
-// A hangWatch looks for hanging transactions in the topics that the app reads or writes. It closes those of
-// the app's workers, whose process may be dead for good, and reports the others. Every process of the app
-// has a hangWatch; it is harmless if several close the same transaction.
+// A hangWatch looks for hanging transactions in the topics that the app reads or writes. It closes the hanging
+// transactions of the app's workers, whose process may be dead for good, and only reports those of other
+// producers. Every process of the app has a hangWatch. Several of them may close the same transaction without
+// harm.
 type hangWatch struct {
 	*shared
 
@@ -41,7 +42,7 @@ type hangWatch struct {
 	closer  *hanging.Closer
 	open    []hanging.Open // open transactions in the last look
 	looks   map[hanging.Open]int
-	pending map[app.TaskID]pendingOffset   // group offsets that are part of a transaction, by task or input
+	pending map[app.TaskID]pendingOffset   // pending group offsets, by task or input
 	sights  map[string]*hanging.GroupSight // the last look at each group, by stage
 	closed  map[string]bool                // stages whose workers' last transactions were closed because of pending offsets
 	shown   map[app.TaskID]bool
@@ -93,12 +94,14 @@ func (h *hangWatch) look(ctx context.Context) error {
 	return errors.Join(err, h.closePending(ctx, h.closeWorkers))
 }
 
-// stableKey returns what identifies an open transaction even while its producer goes on to write.
+// stableKey returns the part of an open transaction that stays the same while its producer writes further
+// records.
 func stableKey(o hanging.Open) hanging.Open {
 	return hanging.Open{Partition: o.Partition, Producer: o.Producer, From: o.From}
 }
 
-// count counts in how many looks each of the staying transactions was open.
+// count counts for each of these transactions, which have stayed open since the last look, in how many looks it
+// was open.
 func (h *hangWatch) count(staying []hanging.Open) {
 	looks := map[hanging.Open]int{}
 	for _, o := range staying {
@@ -121,17 +124,17 @@ func (h *hangWatch) closeOf(ctx context.Context, id string, partitions kadm.Topi
 	return err
 }
 
-// A pendingOffset is a group offset that is part of an open transaction. at is the committed offset before
-// it, and looks is the number of looks in which neither has moved.
+// A pendingOffset is a group offset that is part of an open transaction. at is the committed offset before the
+// transaction, and looks is the number of looks in which neither offset has changed.
 type pendingOffset struct {
 	stage string
 	at    int64
 	looks int
-	hangs *hanging.Pending // nil until that is known
+	hangs *hanging.Pending // the transaction that hangs; nil until that is known
 }
 
-// lookAtPending looks at the offsets of the app's groups that stay part of a transaction. If no coordinator
-// ends that transaction, the workers keep the partitions back (membership.keepBack).
+// lookAtPending looks at the offsets of the app's groups that stay part of a transaction. While no coordinator
+// ends that transaction, the workers do not give the partitions to their clients (membership.keepBack).
 func (h *hangWatch) lookAtPending(ctx context.Context) (hang []*hanging.Pending, err error) {
 	before := h.pending
 	h.pending = map[app.TaskID]pendingOffset{}
@@ -155,8 +158,8 @@ func (h *hangWatch) lookAtPending(ctx context.Context) (hang []*hanging.Pending,
 	return hang, err
 }
 
-// lookAtStage adds the pending offsets of a stage's group. If it cannot read them, it keeps those that were
-// found to hang before.
+// lookAtStage adds the pending offsets of a stage's group. If it cannot read the offsets, it keeps those that
+// were found to hang in the look before.
 func (h *hangWatch) lookAtStage(ctx context.Context, stage string, before map[app.TaskID]pendingOffset) error {
 	group := app.OffsetsOf(h.cfg.AppID, stage, h.newest().rt.Topology)
 	sight, err := hanging.LookAtGroup(ctx, h.closer.Client, h.admin, group)
@@ -189,10 +192,11 @@ func (h *hangWatch) lookAtStage(ctx context.Context, stage string, before map[ap
 	return err
 }
 
-// closePending tries to close the transactions of offsets that have been pending for pendingLooks. Nothing
-// says to which transaction an offset belongs, so the watch closes the last transaction of every worker of
-// the stage whose coordinator has completed it. It does so once: if that does not help, the offsets belong
-// to another producer. If a broker is away and the closing fails, the next look repeats it.
+// closePending tries to close the transactions of offsets that have been pending for pendingLooks. Nothing says
+// to which transaction an offset belongs. So the watch closes the last transaction of every worker of the stage,
+// if the coordinator has completed that transaction. The watch does so once: if the offsets are still pending
+// afterwards, they belong to another producer. If the closing fails because a broker is away, the next look
+// repeats it.
 func (h *hangWatch) closePending(ctx context.Context, closing func(ctx context.Context, stage string) error) (failed error) {
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		longest := 0

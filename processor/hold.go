@@ -14,11 +14,11 @@ import (
 )
 
 // While a hold is in force the routing stage routes nothing, and the tasks of prepartitioned topics judge
-// nothing. Each partition gets a held row in the manifest topic, in a transaction with the partition's
-// offset: if that transaction commits, its writer still owned the partition. A later owner reads the
+// nothing. The worker of each partition writes a held row to the manifest topic, in a transaction with the
+// partition's offset: if that transaction commits, the worker still owned the partition. A later owner reads the
 // manifest topic before it fetches, and finds the hold. The workers stay in their groups.
 
-// holdFollower reads the hold in the manifest topic, and ends a hold whose limit has passed.
+// holdFollower reads the hold in the manifest topic, and releases a hold whose time limit has passed.
 type holdFollower struct {
 	*shared
 
@@ -38,8 +38,8 @@ func (f *holdFollower) take(rec *kgo.Record) bool {
 	return changed
 }
 
-// caughtUp releases a hold whose limit has passed, and ends a promotion once all workers of the process
-// have its route set.
+// caughtUp releases a hold whose time limit has passed. If the hold is that of a promotion, it ends the
+// promotion once all workers of the process have taken the new route set.
 func (f *holdFollower) caughtUp(ctx context.Context) error {
 	hold := f.holds.InForce()
 	f.metrics.observeHold(hold, f.clock.Now())
@@ -70,7 +70,7 @@ type pauses struct {
 	mu     sync.Mutex
 	topics []string
 	hold   string   // id of the hold that was logged last
-	grown  []string // prepartitioned topics with added partitions that were logged
+	grown  []string // prepartitioned topics whose added partitions were logged
 }
 
 // reset forgets the pauses, for a new client.
@@ -93,8 +93,8 @@ func (p *pauses) set(client *kgo.Client, topics []string) {
 	p.topics = topics
 }
 
-// see notes in a task that the fetching of its topic is paused: polls without records then say nothing
-// about its lag.
+// see notes in a task that the fetching of its topic is paused. A poll without records then does not mean that
+// the task has no lag.
 func (p *pauses) see(t *task) {
 	if p == nil {
 		return
@@ -144,9 +144,9 @@ func (w *worker) pauseFetching() {
 	w.pauses.grown = grown
 }
 
-// grownTopics returns the prepartitioned topics that have got partitions since the app began. A key may now
-// have its row in one partition and its next event in another, so none of their records may be judged. The
-// metadata of the client shows the added partitions, in every process.
+// grownTopics returns the prepartitioned topics that have got partitions since the app was set up. The row of a
+// key may now be in one partition, and the next event of the key in another one, so no record of the topic may
+// be judged. The metadata of the client shows the added partitions, in every process.
 func (w *worker) grownTopics() (grown []string) {
 	if w.stage != app.StageDedup {
 		return nil
@@ -165,7 +165,7 @@ func hasPartition(client *kgo.Client, topic string, partition int32) bool {
 	return leader >= 0 && err == nil
 }
 
-// heldBy returns the hold under which the worker reads no input; nil for none.
+// heldBy returns the hold because of which the worker reads no input; nil for none.
 func (w *worker) heldBy() *app.Hold {
 	if w.stage == app.StageRoute {
 		return w.holds.For(w.rt.Topology.Generation)
@@ -173,7 +173,7 @@ func (w *worker) heldBy() *app.Hold {
 	return w.holds.InForce()
 }
 
-// heldTopics returns the inputs that the worker reads.
+// heldTopics returns the inputs that the worker reads, and that a hold therefore pauses.
 func (w *worker) heldTopics() []string {
 	if w.stage == app.StageDedup {
 		return w.rt.Topology.Prepartitioned
@@ -198,8 +198,9 @@ func (w *worker) logHold(hold *app.Hold) {
 }
 
 // holdAssigned pauses newly assigned inputs if a hold is in force. The routing stage has already read the
-// manifest topic at this point. A worker of the dedup stage reads it here, if it gets a prepartitioned
-// topic, or may get records under the key rule of a route before its promotion.
+// manifest topic before this call. A worker of the dedup stage reads the manifest topic here in two cases: if it
+// gets a prepartitioned topic, and if it may get records whose keys follow the rule of a route before its
+// promotion.
 func (w *worker) holdAssigned(ctx context.Context, offsets map[string]map[int32]kgo.Offset) error {
 	for topic := range offsets {
 		if w.stage == app.StageDedup && (slices.Contains(w.rt.Topology.Prepartitioned, topic) || w.rt.HasPromoted()) {
@@ -213,14 +214,13 @@ func (w *worker) holdAssigned(ctx context.Context, offsets map[string]map[int32]
 	return nil
 }
 
-// hold runs the last transactions of the routing stage under a hold: if records were polled before the
-// pause, a transaction with these records, and a transaction with the held rows of partitions that have
-// none yet.
+// hold runs the last transactions of the routing stage under a hold. If records were polled before the pause,
+// one transaction routes them. Another one writes the held rows of the partitions that have none yet.
 func (w *worker) hold(fetches kgo.Fetches, hold *app.Hold) error {
 	if len(w.txns.oversized.batches) > 0 {
 		return nil // a new client begins paused
 	}
-	if w.holds.InForce() == nil { // the next generation of partitions is in force, and this worker has not gone over yet
+	if w.holds.InForce() == nil { // the act of a move has ended the hold, but this worker still has the old edition
 		w.readManifestNow()
 		if fetches.NumRecords() > 0 {
 			return kafka.AsCommitUnknown(errNextGeneration) // only a new client fetches the polled records again
@@ -242,8 +242,8 @@ func (w *worker) hold(fetches kgo.Fetches, hold *app.Hold) error {
 // partitions.
 var errNextGeneration = errors.New("the partitions of the app have changed")
 
-// refuses reports whether a partition is held, so that the open transaction may process none of its
-// records.
+// refuses reports whether the held row of a partition may be committed already, so that the open transaction may
+// process none of the partition's records.
 func (x *transactions) refuses(id app.TaskID) bool {
 	if x.router != nil {
 		hold := x.holds.For(x.rt.Topology.Generation)
@@ -257,10 +257,10 @@ func (x *transactions) refuses(id app.TaskID) bool {
 	return t != nil && t.refusesHold == hold.ID
 }
 
-// holding is what a task of a prepartitioned topic knows about holds. All values are ids of holds.
+// holding is what a task of a prepartitioned topic knows about holds. Each value is the id of a hold.
 type holding struct {
-	// held is the hold whose held row is committed for the partition; pendingHeld is the hold whose row is
-	// in the open transaction. Under the hold refusesHold the task may judge no record.
+	// held is the hold whose held row is committed for the partition. pendingHeld is the hold whose held row is
+	// in the open transaction. While refusesHold is in force, the task may judge no record.
 	held, pendingHeld, refusesHold string
 }
 

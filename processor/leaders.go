@@ -10,22 +10,23 @@ import (
 	"oncebus/processor/app"
 )
 
-// If a partition of an input has no leader when a worker gets it, the partition waits, and the worker's
-// other partitions go on. Its start is decided once its offsets can be listed. If the row of the hold
-// cannot be read, all partitions wait, because a hold may be in force.
+// If a partition of an input has no leader when a worker gets it, the partition waits, and the worker reads its
+// other partitions. The worker chooses the start of the partition once it can list the partition's offsets. If
+// the worker cannot read the row of the hold in the manifest topic, all partitions wait, because a hold may be
+// in force.
 
-// unlistedPartition is a partition whose bounds could not be listed. Each assignment of it makes a new
-// value.
+// unlistedPartition is a partition whose start and end offsets could not be listed. Each assignment of the
+// partition makes a new value.
 type unlistedPartition struct {
 	at kgo.Offset // the group's offset
 }
 
-// awaitLeader makes a partition wait until its bounds can be listed.
+// awaitLeader makes a partition wait until its start and end offsets can be listed.
 func (r *routeStarts) awaitLeader(id app.TaskID, at kgo.Offset, why error) {
 	r.awaitListing(id, at, fmt.Sprintf("partition %v has no leader: %v", id, why))
 }
 
-// awaitListing makes a partition wait until its start is known. All other partitions go on.
+// awaitListing makes a partition wait until its start is known. The worker reads all other partitions meanwhile.
 func (r *routeStarts) awaitListing(id app.TaskID, at kgo.Offset, why string) {
 	r.log.Warn("partition waits, the others go on", "partition", id.String(), "reason", why)
 	r.board.explain(id, why)
@@ -47,8 +48,8 @@ func (r *routeStarts) awaitHold(offsets map[string]map[int32]kgo.Offset, why err
 	return waiting
 }
 
-// lookAgain lists the bounds of the partitions that wait for a leader, and decides where those go on that
-// have one. It reports whether any partition goes on.
+// lookAgain lists the offsets of the partitions that wait for a leader. For each partition that has a leader
+// again it decides where the worker reads on. It reports whether there is any such partition.
 func (r *routeStarts) lookAgain(ctx context.Context, decisions *app.Decisions) (some bool) {
 	offsets := map[string]map[int32]kgo.Offset{}
 	r.mu.Lock()
@@ -73,8 +74,9 @@ func (r *routeStarts) lookAgain(ctx context.Context, decisions *app.Decisions) (
 	return some
 }
 
-// returned decides where a partition goes on that has a leader again, unless it was revoked meanwhile: its
-// next owner may have routed more by now. It reports whether the partition goes on.
+// returned decides where the worker reads on in a partition that has a leader again, unless the partition was
+// revoked meanwhile: its next owner may have routed more records by now. It reports whether the partition is
+// read on.
 func (r *routeStarts) returned(ctx context.Context, id app.TaskID, f *routeFacts, u *unlistedPartition, decisions *app.Decisions) bool {
 	at, refused := r.startOf(ctx, id, f, decisions)
 	if refused != nil {

@@ -51,7 +51,7 @@ func (w *manifestWatch) run(ctx context.Context) {
 	}
 }
 
-// pauseUntilDue waits for d, or until ctx is done or due has a value.
+// pauseUntilDue waits for d, or until ctx is done, or until it receives a value from due.
 func pauseUntilDue(ctx context.Context, d time.Duration, due <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -62,8 +62,8 @@ func pauseUntilDue(ctx context.Context, d time.Duration, due <-chan struct{}) {
 	}
 }
 
-// interval returns the time until the next reading. It is shorter while a switch holds the input, because
-// the switch goes on only as fast as the processes read about it.
+// interval returns the time until the next reading. It is shorter while a switch holds the input, because each
+// step of the switch waits until the processes have read the step before in the manifest topic.
 func (w *manifestWatch) interval() time.Duration {
 	if w.holds.Switch().Phase.Holds() {
 		return w.manifestInterval / 10
@@ -87,7 +87,7 @@ func (w *manifestWatch) read(ctx context.Context) error {
 		return err
 	}
 	if start > w.position && w.position > 0 {
-		w.clear() // somebody deleted records, perhaps some that the followers have taken
+		w.clear() // somebody deleted records, and the followers may have taken some of them
 	}
 	act := false
 	err = w.reader.Read(ctx, max(start, w.position), end, func(records []*kgo.Record, position int64) error {

@@ -14,18 +14,18 @@ import (
 	"oncebus/processor/app"
 )
 
-// A membership is what a worker knows about its membership in the consumer group, most of all its
-// assignment. The client's callbacks change it; the worker and the board read it.
+// A membership is what a worker knows about its membership in the consumer group, above all its assignment. The
+// client's callbacks change it; the worker and the board read it.
 type membership struct {
 	name, stage string
 
 	mu     sync.Mutex
 	topics []string // that the worker reads
-	// rebalanced reports that partitions were revoked or lost since the last End. Until the next End
-	// franz-go's session then refuses to commit, and calls no callback for a further revocation (A8).
+	// rebalanced reports that partitions were revoked or lost since the last End. franz-go's session then
+	// refuses the next commit, and before that End it calls no callback for a further revocation (A8).
 	rebalanced bool
-	// assignment is the whole assignment in the last sync response; nil before the first response and after
-	// the broker removed the member. placed are those of its partitions whose offset is known.
+	// assignment is the whole assignment in the last sync response; nil before the first response and after the
+	// broker removed the member. placed are those partitions of the assignment whose offset is known.
 	assignment, placed map[app.TaskID]bool
 	// joining reports that the member has asked to join a generation of the group and does not have its
 	// assignment in that generation yet.
@@ -34,14 +34,14 @@ type membership struct {
 	id string
 	// waits says what the worker waits for before it joins the group; "" if it does not wait.
 	waits string
-	// hangs are the partitions whose group offset is part of a transaction that no coordinator ends, with a
-	// text that says so. kept are the hanging partitions that the group assigned to this member, each with
-	// the time since when the worker keeps it back from its client. Otherwise the client would wait for the
-	// offset of such a partition before it fetched any other partition of the same assignment.
+	// hangs are the partitions whose group offset is part of a transaction that no coordinator ends, each with a
+	// text that says so. kept are those of them that the group assigned to this member, each with the time since
+	// when the worker keeps the partition back from its client. If the client got such a partition, it would
+	// wait for the partition's offset before it fetched any other partition of the same assignment.
 	hangs map[app.TaskID]string
 	kept  map[app.TaskID]time.Time
-	// asked reports that the worker was asked to join again because hangs has changed, and has not got the
-	// new assignment yet.
+	// asked reports that the worker was asked to join its group again because hangs has changed, and that it has
+	// no new assignment yet.
 	asked bool
 	// removed is a topic that the sync response assigned although the worker does not read it; "" for none.
 	// assignment leaves out such a topic.
@@ -102,8 +102,8 @@ func (m *membership) assign(partitions map[string][]int32) {
 	maps.DeleteFunc(m.placed, func(id app.TaskID, _ bool) bool { return !m.assignment[id] })
 }
 
-// keepBack takes the partitions whose offset hangs out of an assignment, and returns the rest. A partition
-// that the worker reads already stays in: its offset is known.
+// keepBack takes the partitions with a hanging offset out of an assignment, and returns the rest. It leaves in a
+// partition that the worker reads already, because the client knows the offset of that partition.
 func (m *membership) keepBack(partitions map[string][]int32) map[string][]int32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,9 +126,9 @@ func (m *membership) keepBack(partitions map[string][]int32) map[string][]int32 
 	return left
 }
 
-// setHangs stores the partitions whose offset hangs. It reports whether the member has to join its group
-// again to get another assignment: because the client waits for the offset of a hanging partition, or
-// because a partition that was kept back no longer hangs.
+// setHangs stores the partitions with a hanging offset. It reports whether the member has to join its group
+// again to get another assignment. That is so if the client waits for the offset of a hanging partition, or if a
+// partition that was kept back no longer hangs.
 func (m *membership) setHangs(hangs map[app.TaskID]string) (joins bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,7 +147,8 @@ func (m *membership) setHangs(hangs map[app.TaskID]string) (joins bool) {
 	return joins
 }
 
-// waitingTasks returns, for a worker of the dedup stage, a state of each task whose partition is kept back.
+// waitingTasks returns a TaskState for each task whose partition is kept back. Only the dedup stage has such
+// tasks.
 func (m *membership) waitingTasks() (all []TaskState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,16 +161,16 @@ func (m *membership) waitingTasks() (all []TaskState) {
 	return all
 }
 
-// join notes that the member asks to join the next generation of its group.
+// join notes that the member has asked to join the next generation of its group.
 func (m *membership) join() {
 	m.mu.Lock()
 	m.joining = true
 	m.mu.Unlock()
 }
 
-// joins reports whether the group may be waiting for this member, because the member has asked to join a
-// generation and does not have its assignment there yet (A23). If such a member leads the group and stops
-// without leaving it, then no member assigns the partitions of that generation. All other members wait
+// joins reports whether the group may be waiting for this member: the member has asked to join a generation, and
+// does not have its assignment in that generation yet (A23). If such a member is the group's leader and stops
+// without leaving the group, then nobody computes the assignment of that generation. All other members wait
 // until the rebalance timeout, and their transactions cannot commit offsets meanwhile.
 func (m *membership) joins() bool {
 	m.mu.Lock()
@@ -184,16 +185,16 @@ func (m *membership) end() {
 	m.mu.Unlock()
 }
 
-// got stores the id of the member that gets partitions.
+// got stores the id of the member to which the group has assigned partitions.
 func (m *membership) got(id string) {
 	m.mu.Lock()
 	m.id = id
 	m.mu.Unlock()
 }
 
-// gotAs returns the id of the member that got the partitions; "" for none. The id shows that the broker
-// removed the member and took the same client back under another id: other members may have had the
-// partitions meanwhile.
+// gotAs returns the member id under which the worker got its partitions; "" for none. If the client has another
+// member id by now, the broker has removed the member and taken the same client back as a new member: other
+// members may have had the partitions meanwhile.
 func (m *membership) gotAs() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -243,9 +244,9 @@ func (m *membership) unplaced() (app.TaskID, bool) {
 	return app.TaskID{}, false
 }
 
-// leave removes a member from its group, so that the group assigns its partitions to others at once.
-// franz-go sends no such request for a static member. The request has the member id from the broker, not
-// only the static name: so it does not remove another process that has joined under the same name since.
+// leave removes a member from its group, so that the group assigns the member's partitions to others at once.
+// franz-go sends no such request for a static member. The request has the member id that the broker gave, and
+// not only the static name: so it cannot remove another process that has joined under the same name since.
 func (m *membership) leave(ctx context.Context, client *kgo.Client, group, memberID string) error {
 	if memberID == "" {
 		return nil // it never joined
@@ -286,8 +287,8 @@ func (m *membership) takeRebalanced() bool {
 	return rebalanced
 }
 
-// endBlockedMax is how long End may take while a rebalance callback waits for the rebalance lock. Without a
-// deadlock End takes milliseconds.
+// endBlockedMax is how long End may take while a rebalance callback waits for the rebalance lock. If there is no
+// deadlock, End takes milliseconds.
 const endBlockedMax = 2 * time.Second
 
 // A rebalanceLock observes the rebalance lock of a client, which franz-go does not expose. The worker holds
@@ -300,11 +301,12 @@ type rebalanceLock struct {
 	onBlocked func()
 }
 
-// endContext returns the context for an End that tries to commit, and a function that releases it. The
-// context prevents a deadlock (A15). End waits for a heartbeat, or for the callback onLost. After the
-// broker removed this member there is no heartbeat, and onLost waits for the rebalance lock, which the
-// worker holds during End. So if a callback waits for longer than endBlockedMax during End, the context is
-// cancelled. The worker then replaces the client, as it must after a removal anyway.
+// endContext returns the context for an End that tries to commit, and a function that releases the context. The
+// context prevents a deadlock (A15). End waits for a heartbeat, or for the callback onLost to run. After the
+// broker has removed this member there is no heartbeat, and onLost waits for the rebalance lock, which the
+// worker holds during End: so both would wait for each other. Therefore the context is cancelled if a callback
+// waits for longer than endBlockedMax during End. The worker then replaces the client, as it must after a
+// removal anyway.
 func (l *rebalanceLock) endContext() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.mu.Lock()

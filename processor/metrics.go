@@ -184,8 +184,8 @@ func (k *keyCounts) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// lagTimes exports how long the lag of each task has waited, measured at the scrape: a task that makes no
-// progress publishes nothing.
+// lagTimes exports how long the oldest unprocessed record of each task has waited. It computes the time at the
+// scrape, because a task that makes no progress publishes nothing.
 type lagTimes struct {
 	board *board
 	clock *app.BrokerClock

@@ -14,16 +14,16 @@ import (
 // orderedPartition is a partition of a timeOrder, with the queue of its polled records.
 type orderedPartition struct {
 	id     app.TaskID
-	behind bool // it has a backlog, and its records go in the order of time
+	behind bool // it has a backlog, so its records are handed out in the order of time
 	// next is the offset after the last polled record; end is the end of the log, as far as it is known.
 	next, end int64
 	time      int64 // highest timestamp that was handed out, in ms
 	queue     []kgo.FetchPartition
 	topicID   [16]byte
 	bytes     int64
-	ahead     bool          // records were queued, so the client may be ahead of the marks
+	ahead     bool          // records were queued, so the client may have polled further than the marks
 	full      bool          // the client does not fetch it
-	waited    time.Duration // for how long it has not moved
+	waited    time.Duration // how long nothing of it was handed out
 }
 
 // empty drops the queue, and returns an error that was in it.
@@ -38,7 +38,7 @@ func (p *orderedPartition) empty() (err error) {
 	return err
 }
 
-// isThrough makes a partition live if its records were handed out to the end of its log.
+// isThrough makes a partition live if all of its records up to the end of its log were handed out.
 func (p *orderedPartition) isThrough() {
 	if len(p.queue) == 0 && p.end-p.next <= newestMax {
 		p.behind = false
@@ -63,8 +63,8 @@ func (p *orderedPartition) least(now int64) int64 {
 	return p.head(now)
 }
 
-// handOut appends at most n records of a partition up to a timestamp to out, with an error that follows
-// them. It returns how many it has appended.
+// handOut appends to out at most n records of a partition, with timestamps of at most until. It also appends an
+// error that follows these records. It returns how many records it has appended.
 func (p *orderedPartition) handOut(out *kgo.Fetch, until, now int64, n int) (taken int) {
 	for len(p.queue) > 0 && taken < n {
 		polled := &p.queue[0]
@@ -109,8 +109,8 @@ func (p *orderedPartition) append(out *kgo.Fetch, part kgo.FetchPartition) {
 
 func bytesOf(r *kgo.Record) int64 { return int64(len(r.Key)+len(r.Value)) + queuedRecord }
 
-// timeOf returns the timestamp of a record in ms. A timestamp in the future says nothing, so it counts as
-// the least time, and the record goes at once.
+// timeOf returns the timestamp of a record in ms. A timestamp in the future says nothing about the order, so it
+// counts as the least time, and the record is handed out at once.
 func timeOf(r *kgo.Record, now int64) int64 {
 	if at := r.Timestamp.UnixMilli(); at <= now {
 		return at

@@ -16,18 +16,19 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// A batch that decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, by accident or as a bomb, is
-// never decompressed (G5), and a damaged batch cannot be. The client stops before such a batch and
-// announces it once. The worker then skips exactly that batch: one transaction emits a dead letter with the
-// offsets of the batch, and commits the offset after it. The batch itself stays in its topic. A task that
-// bypasses its store skips the batch at once, and its checkpoint says so when the task reads the batch
-// again.
+// A batch that decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, by accident or as a decompression
+// bomb, is never decompressed (G5), and a damaged batch cannot be decompressed. The client stops before such a
+// batch and announces the batch once, as an error in a poll. The worker then skips exactly that batch: one
+// transaction emits a dead letter that names the offsets of the batch, and commits the offset after the batch.
+// The batch itself stays in its topic. A task that bypasses its store skips the batch at once. Its checkpoint
+// records the skipped batch, for the time when the task reads the batch again after the bypass.
 //
-// The client does not repeat the announcement, not even after an abort, which may or may not rewind it. So
-// the open transaction skips an announced batch, or the worker replaces the client. A poll may miss the
-// announcement: SetOffsets drops all fetches that were not polled yet (franz-go v1.22.3). But the client
-// also logs it. So the worker also replaces the client if the log has announced a batch and no poll has
-// returned it. Otherwise the partition of the batch would stand still for ever.
+// The client does not repeat the announcement. It does not even do so after an abort, although an abort may
+// rewind the client to before the batch. So either the open transaction skips an announced batch, or the worker
+// replaces the client. A poll may miss the announcement: SetOffsets drops all fetches that were not polled yet
+// (franz-go v1.22.3). But the client also logs each announcement. So the worker also replaces the client if the
+// log has announced a batch that no poll has returned. Otherwise the partition of the batch would not be read
+// any further.
 
 const (
 	// oversizeLog is the beginning of the log line by which the client announces a batch.
@@ -130,8 +131,8 @@ func (o *oversized) add(fetches kgo.Fetches) {
 	})
 }
 
-// addOffsets adds the offsets after the skipped batches to an offset commit of the routing stage. Tasks set
-// their offsets from their checkpoints.
+// addOffsets adds the offsets after the skipped batches to an offset commit of the routing stage. In the dedup
+// stage the tasks set these offsets from their checkpoints.
 func (o *oversized) addOffsets(req *kmsg.TxnOffsetCommitRequest, topics map[string]app.Topic) {
 	for id, batch := range o.batches {
 		i := slices.IndexFunc(req.Topics, func(t kmsg.TxnOffsetCommitRequestTopic) bool { return t.Topic == id.Topic })
@@ -153,9 +154,9 @@ func (o *oversized) addOffsets(req *kmsg.TxnOffsetCommitRequest, topics map[stri
 	}
 }
 
-// resume lets the client fetch after the batches that a committed transaction has skipped. It does nothing
-// if a poll has yet to return another announced batch, because SetOffsets would lose that one. The worker
-// then replaces the client, and the new client starts at the committed offsets.
+// resume lets the client fetch after the batches that a committed transaction has skipped. It does nothing if
+// the client has logged another batch that no poll has returned yet, because SetOffsets would drop that
+// announcement. The worker then replaces the client, and the new client starts at the committed offsets.
 func (o *oversized) resume(client *kgo.Client) {
 	if n, _ := o.announcements(); n > 0 || len(o.batches) == 0 {
 		return
@@ -172,15 +173,15 @@ func (o *oversized) resume(client *kgo.Client) {
 	clear(o.corrupt)
 }
 
-// forget drops a batch before which its partition waits: the client fetches the batch again when the
-// partition goes on.
+// forget drops a batch before which its partition now waits for an operator: the client fetches the batch again
+// once the partition is read on.
 func (o *oversized) forget(id app.TaskID) {
 	delete(o.batches, id)
 	delete(o.corrupt, id)
 }
 
-// skipBatch emits one dead letter for a batch in the open transaction, or lets the partition wait for an
-// operator if the batch may not be skipped unasked.
+// skipBatch emits one dead letter for a batch in the open transaction. If the batch may be skipped only after an
+// operator's decision, skipBatch instead makes the partition wait for that decision.
 func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
 	id := app.TaskID{Topic: batch.Topic, Partition: batch.Partition}
 	asks := unreadable(x.oversized.corrupt[id])

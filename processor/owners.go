@@ -12,20 +12,21 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// ownersInterval is the time between two descriptions of the groups. A partition without an owner in two
-// descriptions in a row is orphaned: between the two halves of a cooperative rebalance a partition has no
-// owner only until its old owner joins again.
+// ownersInterval is the time between two descriptions of the groups. A partition that has no owner in two
+// descriptions in a row is orphaned. In a cooperative rebalance, too, a moving partition has no owner for a
+// while, but only until its old owner joins again.
 const ownersInterval = 5 * time.Second
 
-// An ownerWatch makes the workers join their group again if a partition has no owner. In the first half of
-// a cooperative rebalance a partition that moves is assigned to no member. Its old owner then joins again,
-// which begins the second half. But that member may die in between, and a new process may take its static
-// name. The coordinator then gives the new process the present assignment, without a rebalance (KIP-345).
-// The group is stable, and no member reads the partition until some member joins or leaves (B12).
+// An ownerWatch makes the workers join their group again if a partition has no owner. In the first half of a
+// cooperative rebalance a partition that moves is assigned to no member. Its old owner then joins again, which
+// begins the second half. But the old owner may die in between, and a new process may take its static name. The
+// coordinator then gives the new process the present assignment, without a rebalance (KIP-345). So the group is
+// stable, but no member reads the partition until some member joins or leaves (B12).
 //
-// A process that comes back without a route has a similar problem: the group may still assign it the
-// route's topics, because the coordinator does not compare the subscriptions (B13). Its client skips these
-// topics, and no other member gets them. So its workers join again at once.
+// There is a similar problem if a process comes back without one of its routes. The group may still assign it
+// the topics of that route, because the coordinator does not compare the subscriptions of a static member (B13).
+// The process's client skips these topics, and no other member gets them. So the process's workers join again at
+// once.
 type ownerWatch struct {
 	*shared
 
@@ -95,8 +96,9 @@ func (s *shared) describeGroup(ctx context.Context, stage string) (*kadm.Describ
 	return &group, nil
 }
 
-// rejoin makes all workers of a stage join their group again. All of them do, because the leader may cause
-// a rebalance at any time, and other members only with changed metadata (KIP-568).
+// rejoin makes all workers of a stage join their group again. A join of the group's leader always causes a
+// rebalance, a join of another member only if its metadata has changed (KIP-568). As any worker may be the
+// leader, all of them join.
 func (o *ownerWatch) rejoin(stage string) {
 	o.metrics.rejoined.WithLabelValues(stage).Inc()
 	o.orphans[stage] = nil // the next two checks begin after the rebalance

@@ -21,71 +21,74 @@ const (
 	// has fewer after a poll: 100,000 events a second on four partitions are 2,500 for each in a commit
 	// interval.
 	backlogMin = 5000
-	// leftMin is a number of records that the tasks judge in no time worth mentioning.
+	// leftMin is a number of unprocessed records that is negligible: the tasks judge so many at once.
 	leftMin = 5000
-	// firstRoom is how many records of backlogs may be routed while the rate of the tasks is not known.
-	// Tasks that have just started are slow.
+	// firstRoom is how many records of backlogs may be routed while the rate of the tasks is not known. It is
+	// low, because tasks that have just started are slow.
 	firstRoom = 10_000
 	// roomMax is more than any router routes between two looks.
 	roomMax = 1 << 30
-	// aheadMin is the least time by which the tasks may be behind the routing stage; otherwise it is
-	// aheadIntervals commit intervals. Below two commit intervals the tasks would wait for records, because
-	// the records of the open transactions of both stages count too. With half of this time a backlog took
-	// 6 to 9 % longer with two workers, because their rate varies (benchmarks/throughput, 2026-11-25). If
-	// the tasks are behind by pauseFactor times this time, the pacer pauses backlogs.
+	// aheadMin is the least value of the time by which the tasks may be behind the routing stage; otherwise that
+	// time is aheadIntervals commit intervals. With less than two commit intervals the tasks would wait for
+	// records, because the records of the open transactions of both stages count as not judged, too. With half
+	// of the present value a backlog took 6 to 9 % longer with two workers, because the rate of the workers
+	// varies (benchmarks/throughput, 2026-11-25). If the tasks are behind by more than pauseFactor times the
+	// value, the pacer pauses backlogs.
 	aheadMin, aheadIntervals, pauseFactor = 500 * time.Millisecond, 5, 2
-	// liveShare is the part of that time that remains while the process has live events, because live
-	// events wait as long as the tasks are behind. The tasks then sometimes wait for records.
+	// liveShare is the part of that time that remains while the process has live events, because a live event
+	// waits until the tasks have judged what was routed before. With so little room the tasks sometimes wait for
+	// records.
 	liveShare = 0.175
-	// holdMax bounds how long a poll waits for room. Events that become live meanwhile wait with it.
+	// holdMax bounds how long a poll waits for room. Events that arrive meanwhile in live partitions wait, too.
 	holdMax = 100 * time.Millisecond
 	// liveFor is how long after its last record a live partition still counts as live.
 	liveFor = time.Second
-	// routeFetchMax is about how many bytes a fetch response of the routing stage has: some 16,000 events
-	// of 230 bytes, several times as many if they are compressed. Each partition has a share of it, between
-	// routeFetchMin and routeFetchMost. So a response contains most partitions, and a live partition does
-	// not wait until partitions with a backlog have filled several responses. A share of 64 KiB with 4
+	// routeFetchMax is about how many bytes a fetch response of the routing stage has: some 16,000 events of 230
+	// bytes, and several times as many if they are compressed. Each partition has an equal share of it, between
+	// routeFetchMin and routeFetchMost. So a response has room for most partitions, and a live partition is not
+	// left out of several responses because partitions with a backlog fill them. A share of 64 KiB with 4
 	// partitions costs the broker 0.5 µs more for each event.
 	routeFetchMax, routeFetchMin, routeFetchMost = 1 << 20, 64 << 10, 256 << 10
-	// While there are live events and a backlog, liveFetchMax takes the place of routeFetchMax, and
-	// liveFetchMin that of routeFetchMin. A live event waits until the records of the response before it
-	// are routed and committed, and a pause drops a response. With a response of 36,000 events p99 was 500
-	// ms. With a response of 8,000 events it was 280 ms, and the backlog took 15 % longer
+	// While there are live events and a backlog, liveFetchMax takes the place of routeFetchMax, and liveFetchMin
+	// that of routeFetchMin. There are two reasons: a live event waits until the records of the response before
+	// it are routed and committed, and a pause makes the client drop a response. With a response of 36,000
+	// events p99 was 500 ms. With a response of 8,000 events it was 280 ms, and the backlog took 15 % longer
 	// (benchmarks/growth, 2026-11-24).
 	liveFetchMax, liveFetchMin = 256 << 10, 16 << 10
-	// routeFetchWait bounds how long a resumed partition waits for the fetch in progress, if
-	// its partitions are idle.
+	// routeFetchWait bounds how long a resumed partition waits for the fetch in progress, if all partitions of
+	// that fetch are idle.
 	routeFetchWait = 150 * time.Millisecond
 	// rateWindow is the time over which the rate of the tasks is averaged.
 	rateWindow = 500 * time.Millisecond
 	// boostUp and boostDown are the factors by which a look raises or lowers the boost of a taskPace, which
 	// is at most boostMax.
 	boostUp, boostDown, boostMax = 1.25, 0.99, 4
-	// stuckAfter is the time after which a task without a commit no longer counts: a task that restores, or
-	// waits for a route, must not keep events from all other tasks.
+	// stuckAfter is the time after which the pacer leaves out a task without a commit. A task that restores, or
+	// waits for a route, must not keep the events of all other tasks waiting.
 	stuckAfter = 2 * time.Second
 )
 
-// pacing holds the values by which a pacer decides. Tests set other values.
+// pacing holds the values by which a pacer decides. Tests set values of their own.
 type pacing struct {
 	backlog, room int64         // backlogMin, firstRoom
-	ahead         time.Duration // 0 for the value that the commit interval gives
+	ahead         time.Duration // see aheadMin; 0 to compute it from the commit interval
 	interval      time.Duration // paceInterval
 }
 
-// A pacer keeps the routing stage of a worker from running far ahead of the tasks. While a route catches
-// up, the worker routes its backlog faster than the tasks judge it. The live events of all routes would
-// then wait in the repartition topic behind that backlog. So the pacer grants room for as many records of
-// backlogs as the tasks judge in a certain time.
+// A pacer keeps the routing stage of a worker from running far ahead of the tasks. While a route catches up, the
+// worker can route the backlog faster than the tasks judge the records. The live events of all routes would then
+// wait in the repartition topic behind the backlog. So the pacer grants room: the number of records of backlogs
+// that may be routed. It is the number that the tasks judge in a certain time.
 //
-// Without live records a poll waits until there is room, but not for long. With live records a poll must
-// not wait. The pacer then pauses the fetching of partitions that have a backlog, which costs more: the
-// client drops what it has fetched of a paused partition, and fetches it again. The pacer also does so if
-// the tasks are slow. It never pauses outcomes, because a lease may depend on them. A pause changes no
-// offset. If the pacer cannot find out how far the tasks are, it delays nothing.
+// Without live records a poll waits until there is room, but not for long. With live records a poll must not
+// wait. Instead the pacer then pauses the fetching of partitions that have a backlog. That costs more, because
+// the client drops what it has fetched of a paused partition, and fetches it again. The pacer also pauses
+// backlogs if the tasks are too far behind. It never pauses topics of outcomes, because a lease may end if its
+// outcome is late. A pause changes no offset. If the pacer cannot find out how far the tasks are, it delays
+// nothing.
 //
-// The pacer also bounds the size of a fetch response, because a live event waits for the response before
-// it. A new pacer assumes that there are both live events and a backlog.
+// The pacer also bounds the size of a fetch response, because a live event waits until the response before it is
+// processed. A new pacer assumes that there are both live events and a backlog.
 type pacer struct {
 	*shared
 	*edition
@@ -102,8 +105,8 @@ type pacer struct {
 	room      int64     // records of backlogs until the next look
 	backlogAt time.Time // when a partition last had a backlog
 	liveAt    time.Time // when this worker last polled records of a partition without a backlog
-	// backlogs holds the partitions that had a backlog when they were last polled; true if the pacer has
-	// paused the partition.
+	// backlogs holds the partitions that had a backlog when they were last polled. The value is true if the
+	// pacer has paused the partition.
 	backlogs map[app.TaskID]bool
 }
 
@@ -175,7 +178,7 @@ func (p *pacer) polled(fetched *kgo.FetchTopicPartition) {
 	if !isBacklog {
 		p.liveAt = time.Now()
 		p.anyLiveAt.Store(p.liveAt.UnixNano())
-		if !p.backlogs[id] { // otherwise an earlier partition of this poll has caused its pause
+		if !p.backlogs[id] { // otherwise the pause for an earlier partition of this poll has paused this one
 			delete(p.backlogs, id)
 		}
 		return
@@ -215,8 +218,8 @@ func (p *pacer) isPaused(id app.TaskID) bool {
 	return p.backlogs[id]
 }
 
-// drop forgets partitions that the worker no longer owns. They stay paused in the client; adjustOffsets
-// resumes them if they come back.
+// drop forgets partitions that the worker no longer owns. The client keeps them paused. If the worker gets them
+// again, adjustOffsets resumes them.
 func (p *pacer) drop(gone map[string][]int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -276,8 +279,8 @@ func (p *pacer) active() bool {
 	return false
 }
 
-// look reads the ends of the repartition topic, including open transactions, and the offsets that the tasks
-// of all processes have committed.
+// look reads the end offsets of the repartition topic, including open transactions, and the offsets that the
+// tasks of all processes have committed.
 func (p *pacer) look(ctx context.Context) (ends, committed map[int32]int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.TransactionTimeout)
 	defer cancel()
@@ -303,7 +306,7 @@ func (p *pacer) look(ctx context.Context) (ends, committed map[int32]int64, err 
 	return ends, committed, err
 }
 
-// roomTime is the time for which room is granted.
+// roomTime is the time for which room is granted: as many records as the tasks judge in it.
 func (p *pacer) roomTime() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -311,9 +314,9 @@ func (p *pacer) roomTime() time.Duration {
 	return near
 }
 
-// limits returns most, the time by which the tasks may be behind before backlogs are paused, and near, the
-// time for which room is granted. All workers of the process have the same tasks, so the live events of one
-// worker wait behind the backlogs of all. The caller holds p.mu.
+// limits returns two times. most is the time by which the tasks may be behind before backlogs are paused, and
+// near is the time for which room is granted. All workers of the process route to the same tasks, so the live
+// events of one worker wait behind the backlogs of all workers. The caller holds p.mu.
 func (p *pacer) limits() (most, near time.Duration) {
 	near = p.ahead
 	if p.anyLive() {
@@ -325,8 +328,9 @@ func (p *pacer) limits() (most, near time.Duration) {
 	return pauseFactor * near, near
 }
 
-// set takes new values: how long the tasks need for what was routed, and for how many records there is
-// room. It pauses backlogs if that time is too long, and resumes them once it is short.
+// set takes new values: behind is how long the tasks need for the records that were routed, and room is how many
+// records of backlogs may be routed. It pauses backlogs if behind is too long, and resumes them once it is
+// short.
 func (p *pacer) set(behind time.Duration, room int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -362,14 +366,14 @@ type taskPace struct {
 	at        time.Time // time of the last look
 	committed map[int32]int64
 	moved     map[int32]time.Time // when the offset was last seen to move
-	left      int64               // records that are not committed yet, without those of tasks that stand still
+	left      int64               // records not committed yet, without those of tasks that stand still
 	rate      float64             // records a second of all partitions, measured while records were left
-	boost     float64             // factor by which the tasks could perhaps commit more; at least 1
-	room      int64               // as granted last
+	boost     float64             // factor by which the tasks could perhaps commit more than rate; at least 1
+	room      int64               // the room that the last look granted
 }
 
-// look measures what the tasks committed since the last look, and what is left of the
-// records up to ends.
+// look measures what the tasks committed since the last look, and how many of the records below ends they have
+// not committed.
 func (t *taskPace) look(now time.Time, ends, committed map[int32]int64) {
 	if t.moved == nil {
 		t.moved = map[int32]time.Time{}
@@ -404,12 +408,12 @@ func (t *taskPace) look(now time.Time, ends, committed map[int32]int64) {
 	t.at, t.committed = now, committed
 }
 
-// capacity returns the rate that the tasks can perhaps reach. Tasks that wait for records commit only what
-// was routed, however fast they are. So each look that finds no records left raises the estimate, and each
-// other look lowers it a little.
+// capacity estimates the rate that the tasks can reach. The measured rate may be too low: tasks that wait for
+// records commit only what was routed, however fast they are. So each look that finds no records left raises the
+// estimate, and each other look lowers it a little.
 func (t *taskPace) capacity() float64 { return t.rate * t.boost }
 
-// behind returns how long the tasks take for the records that are left; stalled while their rate is
+// behind returns how long the tasks need for the records that are left; the constant stalled while their rate is
 // unknown.
 func (t *taskPace) behind() time.Duration {
 	seconds := float64(t.left) / t.capacity()
@@ -422,9 +426,9 @@ func (t *taskPace) behind() time.Duration {
 	return stalled
 }
 
-// grant returns how many records of backlogs may be routed until the next look: what the tasks judge in the
-// time ahead, less the records that are left. While nothing is left, the rate of the tasks is not known,
-// and grant returns twice what it returned before.
+// grant returns how many records of backlogs may be routed until the next look: as many as the tasks judge in
+// the time ahead, less the records that are left. While fewer than leftMin records are left, the tasks
+// have no backlog that shows their rate, and grant returns twice what it returned before.
 func (t *taskPace) grant(first int64, ahead time.Duration) int64 {
 	if t.left < leftMin {
 		t.room = min(max(first, 2*t.room), roomMax)

@@ -119,7 +119,7 @@ func (p *Processor) run(ctx context.Context) error {
 	}
 	defer unlock()
 	// This client is not idempotent, so it may write a record twice. An idempotent client would never write
-	// again after its first InitProducerID had failed.
+	// again after its first InitProducerID request had failed.
 	p.client, err = kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableIdempotentWrite()}, p.processOptions()...)...)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
@@ -150,8 +150,9 @@ func (p *Processor) run(ctx context.Context) error {
 	return p.explainCluster(ctx, p.work(ctx))
 }
 
-// explainCluster adds to the error that ends the process the fact that its cluster was replaced, if it was:
-// a worker may have met topics of the other cluster before the probe noticed.
+// explainCluster adds to the error that ends the process that its cluster was replaced, if that is so. A worker
+// may have met topics of the other cluster, and returned an error about them, before the probe noticed the
+// replacement.
 func (p *Processor) explainCluster(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, kafka.ErrOtherCluster) {
 		return err
@@ -186,8 +187,8 @@ func (p *Processor) work(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	case err := <-p.stops:
-		// The workers meet the same error themselves, except for a worker that waits for the
-		// acknowledgement of a record.
+		// Most workers meet the same error themselves and end. A worker that waits for the acknowledgement of a
+		// record does not, and is cancelled here.
 		cancel(err)
 	}
 	// cause is the error that stops the process; nil if ctx is done.
@@ -230,8 +231,8 @@ func (p *Processor) setUp(ctx context.Context) error {
 	}
 }
 
-// setUpApp creates the topics and the manifest, if the brokers allow workers to work at all: it first
-// checks the coordination of groups and transactions.
+// setUpApp creates the topics and the manifest. Before that it checks the coordination of groups and
+// transactions, without which no worker could work.
 func (p *Processor) setUpApp(ctx context.Context) (*app.App, error) {
 	if err := p.cfg.diagnosis(p.conn(), p.routes).CheckCoordination(ctx); err != nil {
 		return nil, err
@@ -239,11 +240,12 @@ func (p *Processor) setUpApp(ctx context.Context) (*app.App, error) {
 	return app.SetUp(ctx, p.conn(), p.cfg.Config, p.routes)
 }
 
-// openingsMax returns how many stores may open at the same time: one fewer than GOMAXPROCS, and two with
-// two processors. An opening writes into mapped files. While the kernel finds pages for them, the goroutine
-// keeps its processor, and the Go runtime cannot take it away. With hundreds of openings no processor would
-// be left for heartbeats. With two processors that state lasts only milliseconds, and 1,000 stores open in
-// 4.7 s instead of 6.3 to 9.8 s (benchmarks/growth -only starts, 2026-11-24).
+// openingsMax returns how many stores may open at the same time: one fewer than the number of processors
+// (GOMAXPROCS), but two with two processors. An opening store writes to mapped files. While the kernel provides
+// pages for a write, the goroutine keeps its processor, and the Go runtime cannot take the processor away. If
+// each processor had such a goroutine, none would be left for heartbeats, for as long as hundreds of stores
+// open. With two processors that state lasts only milliseconds, and 1,000 stores open in 4.7 s instead of 6.3 to
+// 9.8 s (benchmarks/growth -only starts, 2026-11-24).
 func openingsMax(processors int) int { return max(min(2, processors), processors-1) }
 
 // processOptions returns the options of every client that is not a worker's.
@@ -251,7 +253,7 @@ func (p *Processor) processOptions() []kgo.Opt {
 	return append(slices.Clone(p.baseOptions), p.counted[security.ClientProcess])
 }
 
-// conn returns the process's clients in the form in which package app takes them.
+// conn returns the process's own clients in the form that package app takes.
 func (p *Processor) conn() app.Conn {
 	return app.Conn{Client: p.client, Admin: p.admin, Options: p.processOptions(), Log: p.log, Clock: p.clock, MaxDecompressedBatchBytes: p.cfg.BatchBytesMax()}
 }
@@ -326,8 +328,8 @@ func (p *Processor) State() State {
 	return s
 }
 
-// probe pings the brokers, for the gauge broker_up and readiness. It stops the process if its
-// credentials were refused for longer than patience, or if the brokers are of another cluster.
+// probe pings the brokers again and again, for the gauge broker_up and for readiness. It stops the process if
+// the brokers have refused its credentials for longer than patience, or if the brokers are of another cluster.
 func (p *Processor) probe(ctx context.Context) {
 	patience := security.Patience{Limit: p.patience}
 	for {
@@ -353,7 +355,7 @@ func (p *Processor) probe(ctx context.Context) {
 	}
 }
 
-// stop stops the process for an error, if there is one.
+// stop stops the process if err is not nil.
 func (p *Processor) stop(err error) {
 	if err == nil {
 		return

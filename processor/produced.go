@@ -19,9 +19,9 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// unackedBytesMax bounds the bytes of records that a worker has produced and the brokers have not
-// acknowledged. franz-go encodes the records of a batch into memory of its own, and a batch of an internal
-// topic may have 64 MiB.
+// unackedBytesMax bounds the bytes of records that a worker has produced and the brokers have not acknowledged.
+// franz-go copies the records of a batch into memory of its own, and a batch of an internal topic may have 64
+// MiB.
 const unackedBytesMax = 8 << 20
 
 // produced gives the records of a worker's transactions to the client, and collects the first produce error
@@ -29,13 +29,13 @@ const unackedBytesMax = 8 << 20
 type produced struct {
 	client   *kgo.Client
 	topology *app.Topology
-	// unacked is the bytes of the records whose promise has not been called yet. At unackedMax bytes send
-	// flushes first. So no batch is larger, unless it has a single record.
+	// unacked is the bytes of the records whose promise has not been called yet. When it reaches unackedMax,
+	// send flushes first. So no batch is larger than that, unless it has a single record.
 	unacked    atomic.Int64
 	unackedMax int64
 
-	// alone are the topics whose records are sent one at a time; until is the time until which the worker
-	// waits for each of them. Only the worker uses both.
+	// alone are the topics whose records are sent one at a time. For each such record the worker waits until the
+	// time until at most. Only the worker uses both.
 	alone map[string]bool
 	until time.Time
 	// stuck reports that a large record, or a record before it, was not sent in time. Only the worker uses
@@ -52,16 +52,16 @@ type produced struct {
 	singleErr error                // why its topic refuses single for good; nil if it does not
 	watched   map[*kgo.Record]bool // the watched records, true once a broker has acknowledged the record
 
-	// last is the transaction before the open one; nil once it is closed in every partition. While it is
-	// not known to be closed, kept holds the records of the open transaction back.
+	// last is the transaction before the open one; nil once that transaction is closed in every partition. Until
+	// then, kept holds the records of the open transaction, which are not given to the client yet.
 	last      *ending
 	kept      []*kgo.Record
 	keptBytes int64
-	// written are the partitions to which the records of the open transaction went. The promises add to it,
-	// one at a time, and the worker reads it when all of them have been called.
+	// written are the partitions to which the records of the open transaction went. The promises, of which only
+	// one runs at a time, add to it. The worker reads it when all promises have been called.
 	written written
 
-	promise func(*kgo.Record, error) // one for all records: a closure for each is an allocation for each
+	promise func(*kgo.Record, error) // one for all records, because a closure for each would be an allocation for each
 }
 
 // newProduced returns the produced of a new client. Its batches decompress to batchMax bytes at most.
@@ -94,18 +94,18 @@ func newProduced(client *kgo.Client, topology *app.Topology, batchMax int) *prod
 	return p
 }
 
-// isPlaced reports whether the client has chosen the partition of a record that it could not produce. A
-// record that fails before the client knows the partitions of its topic was sent nowhere. Its Partition is
-// then still the number that the emitter wrote for the partitioner: four bytes of a hash, which may be
-// negative.
+// isPlaced reports whether the client has chosen the partition of a record that it could not produce. If a
+// record fails before the client knows the partitions of its topic, the record was sent to no partition. The
+// record's Partition then still is the number that the emitter stored there for the partitioner: four bytes of a
+// hash, which may be negative.
 func (p *produced) isPlaced(r *kgo.Record) bool {
 	leader, epoch, _ := p.client.PartitionLeader(r.Topic, r.Partition)
 	return leader >= 0 || epoch >= 0 // the client knows the partition, even if it has no leader now
 }
 
-// explain returns the error of a record in a form that says what the worker or an operator has to do. A
-// client never adopts the new id of a recreated topic, so without this every transaction would abort for
-// ever.
+// explain returns the error of a record in a form that says what the worker or an operator has to do. For
+// example, a client never adopts the new id of a recreated topic. Without a new client every transaction would
+// abort for ever.
 func (p *produced) explain(topic string, err error) error {
 	switch {
 	case !errors.Is(err, kerr.UnknownTopicID):
@@ -143,7 +143,7 @@ func (p *produced) sendBatched(r *kgo.Record) {
 	if p.last != nil {
 		p.kept, p.keptBytes = append(p.kept, r), p.keptBytes+size
 		if p.last.isOver() {
-			_ = p.giveKept(context.Background()) // err returns the error
+			_ = p.giveKept(context.Background()) // sets the error that err returns
 		}
 		return
 	}
@@ -181,7 +181,8 @@ func (p *produced) flushAlone() {
 	}
 }
 
-// hangs returns why this client cannot close the last transaction; nil if it has closed it, or still may.
+// hangs returns why this client cannot close the last transaction; nil if the transaction is closed or may still
+// be.
 func (p *produced) hangs() error {
 	if p.last == nil || !p.last.isOver() {
 		return nil
@@ -189,8 +190,8 @@ func (p *produced) hangs() error {
 	return p.last.await(context.Background())
 }
 
-// giveKept waits until the last transaction is closed, and then gives the client the records that were
-// kept. If the last transaction does not get closed, the open one fails.
+// giveKept waits until the last transaction is closed, and then gives the client the kept records of the open
+// one. If the last transaction cannot be closed, the open transaction fails.
 func (p *produced) giveKept(ctx context.Context) error {
 	if p.last == nil {
 		return nil
@@ -215,8 +216,8 @@ func (p *produced) forgetKept() {
 	p.kept, p.keptBytes = p.kept[:0], 0
 }
 
-// watch calls send, and watches until the end of the transaction which of the records that it sends are
-// acknowledged.
+// watch calls send. It notes the records that send produces, and until the end of the transaction which of them
+// the brokers acknowledge.
 func (p *produced) watch(send func()) {
 	p.watching = true
 	defer func() { p.watching = false }()
@@ -249,7 +250,7 @@ func (p *produced) watchedPartitions() (all, unacked []int32) {
 	return all, unacked
 }
 
-// producedBytes returns the least number of bytes that the encoded record has.
+// producedBytes returns a lower bound of the size of the encoded record.
 func producedBytes(r *kgo.Record) int64 {
 	size := len(r.Key) + len(r.Value)
 	for i := range r.Headers {
@@ -258,8 +259,8 @@ func producedBytes(r *kgo.Record) int64 {
 	return int64(size)
 }
 
-// flush waits until the brokers have acknowledged all records. It drops the error of the client, because
-// transactions.end flushes again and returns it.
+// flush waits until the brokers have acknowledged all records. It ignores an error of the client, because
+// transactions.end flushes again and returns that error.
 func (p *produced) flush() {
 	ctx, cancel := context.WithDeadline(context.Background(), p.until)
 	defer cancel()
@@ -302,25 +303,26 @@ func (p *produced) reset() {
 	p.mu.Unlock()
 }
 
-// A broker refuses a whole batch because of one of its records, and the client reports the error for all
-// records of the partition (G11). So after a refusal the worker aborts the transaction, and produces the
-// records of that topic one at a time in the next ones. The emitter stores each record that is refused
-// alone. After one more abort these records become dead letters. If the process stops in between, its
-// successor gets the same refusals.
+// If a broker refuses one record, it refuses the record's whole batch, and the client reports the error for all
+// records of the partition (G11). So the error does not show which record was refused. Therefore the worker
+// aborts the transaction after a refusal. In the following transactions it produces the records of that topic
+// one at a time, and the emitter remembers each record that is refused alone. After one more abort these records
+// become dead letters. If the process stops in between, the next owner of the partition gets the same refusals.
 
 // isolationRecordsMax is the most input records of a transaction that produces records one at a time. Each
 // of them takes a round trip, so 500 records take a second or two.
 const isolationRecordsMax = 500
 
-// An isolation finds the single records that a topic refuses for good. Example: one of 10,000 records is
-// refused. The transaction aborts; the next ones produce single records, 500 input records each, until one
-// of them finds the record; it aborts, too, and the one after it dead-letters the record in a batch.
+// An isolation finds the single records that a topic refuses for good. Example: the topic refuses one of 10,000
+// records. The transaction aborts. The following transactions, of 500 input records each, produce single
+// records, until one of them meets the refused record. That transaction aborts, too, and the next one produces
+// in batches again, with a dead letter for that record.
 type isolation struct {
 	topics  map[string]bool // topics that refused a batch
 	records int             // input records until the worker produces in batches again
-	// found is the number of input records of the last attempt, if that attempt found refused records;
-	// otherwise 0. The next attempt produces the same number of records in batches again, because it
-	// dead-letters the refused ones.
+	// found is the number of input records of the last attempt, if that attempt found refused records; otherwise
+	// 0. The next attempt has the same input records and produces in batches again, because it makes the refused
+	// records dead letters.
 	found int
 }
 
@@ -377,8 +379,9 @@ func (x *transactions) recordsMax() int {
 }
 
 // refused prepares the next attempt after a produce error, and returns the error with which to abort this
-// transaction. It returns an error that refuses no record for good as it is. The errors that it words
-// itself hide the broker's code, so that the worker makes a new client, with backoff.
+// transaction. If no topic refused a record for good, it returns the produce error unchanged. The other errors
+// that it returns have a text of its own and hide the broker's error code: so the worker makes a new client,
+// with backoff.
 func (x *transactions) refused(err error) error {
 	topics := x.produced.refusedTopics()
 	if len(topics) == 0 {
@@ -434,14 +437,14 @@ func (x *transactions) logAborted(reason error) {
 	}
 }
 
-// logOmitted logs how many sampled lines were omitted: those of intervals that are over or, if all is true
-// at the end of the worker's client, all of them.
+// logOmitted logs how many lines were omitted by sampling. It counts the intervals that are over or, if all is
+// true, every interval; all is true at the end of the worker's client.
 func (x *transactions) logOmitted(all bool) {
 	x.refusedLine.LogOmitted(x.log, slog.LevelWarn, "topic refused records", all)
 	x.abortedLine.LogOmitted(x.log, slog.LevelWarn, "transaction aborted", all)
 }
 
-// dropRefusalsIf drops all refusals if there was a rebalance.
+// dropRefusalsIf drops all known refusals if there was a rebalance.
 func (x *transactions) dropRefusalsIf(rebalanced bool) {
 	if rebalanced {
 		x.emitter.DropRefusals()
@@ -459,7 +462,7 @@ func (p *produced) sendAlone(r *kgo.Record) error {
 	ctx, cancel := context.WithDeadline(context.Background(), p.until)
 	defer cancel()
 	if p.giveKept(ctx) != nil || p.client.Flush(ctx) != nil {
-		return nil // the end of the transaction finds the error
+		return nil // the end of the transaction returns the error
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

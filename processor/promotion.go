@@ -4,10 +4,10 @@ import (
 	"oncebus/processor/app"
 )
 
-// Two kinds of task write a checkpoint without input. Under the hold of a promotion each task of the
-// repartition topic does so, to state that it has the process's route set: see app.Promote. After a move of
-// the keys each task does so once its restore has counted its keys, so that commands know the counts before
-// the next event.
+// Two kinds of task write a checkpoint although they have no input. Under the hold of a promotion each task of
+// the repartition topic does so, to state that it uses the process's route set: see app.Promote. After a move of
+// the keys to other partitions each task does so once its restore has counted its keys. Otherwise commands would
+// not know the counts before the task's next event.
 
 // owesCheckpoint reports whether a task has to write such a checkpoint. hold is the hold in force; nil for
 // none.
@@ -42,8 +42,8 @@ func (s *taskSet) joinOwing(hold *app.Hold) {
 	}
 }
 
-// released returns the tasks that may go on after a promotion: each of them waits before a record that has
-// a key of the rule before the promotion, and the hold has ended.
+// released returns the tasks that need not wait any more after a promotion. Each of them waits before a record
+// whose key follows the rule before the promotion, and the promotion's hold has ended.
 func (s *taskSet) released() (held []*task) {
 	if s.holds.InForce().IsPromotion() {
 		return nil

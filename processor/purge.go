@@ -13,16 +13,17 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// purgeInterval is the time between two rounds of deletion. A round deletes what was processed before the
-// previous round, so an operator can read a routed record for at least one interval after it was processed.
+// purgeInterval is the time between two rounds of deletion. A round deletes only what was processed before the
+// round before it, so an operator can read a routed record for at least one interval after it was processed.
 const purgeInterval = time.Minute
 
-// purger deletes records of internal topics that oncebus no longer needs, for the running tasks of this
-// process. A retention setting could not do so, because it goes by age.
+// purger deletes records of internal topics that oncebus no longer needs, for the running tasks of this process.
+// A retention setting cannot do so, because retention deletes by age, whether a record is still needed or not.
 //
 // Records of the repartition topic are deleted one interval after they were processed (G6). Records of a
-// changelog are deleted below the floor of a committed checkpoint (T10). The checkpoint must come first: if
-// a changelog begins above its stated floor, a restore concludes that rows were lost.
+// changelog are deleted below the floor that a committed checkpoint states (T10). The checkpoint must be
+// committed first: if a changelog begins above the floor in its last checkpoint, a restore concludes that rows
+// were lost.
 type purger struct {
 	*shared
 

@@ -11,13 +11,14 @@ import (
 	"oncebus/processor/app"
 )
 
-// isUnannounced reports whether the tasks may not know the inputs of this client yet, because it has not
-// committed a progress record.
+// isUnannounced reports whether this client has not committed a progress record yet: the tasks may then not know
+// the inputs of this client.
 func (x *transactions) isUnannounced() bool {
 	return !x.announced && x.observer.InputsInterval > 0 && time.Since(x.order.madeAt) < unannouncedFor
 }
 
-// isHeld reports whether records of a backlog have to wait for the first observation of the inputs.
+// isHeld reports whether records of a backlog have to wait until the client's inputs were observed for the first
+// time.
 func (x *transactions) isHeld() bool { return x.isUnannounced() && !x.observer.Due() }
 
 // pauseFull makes the client stop fetching partitions of which enough records are queued, and fetch those
@@ -60,7 +61,7 @@ func (x *transactions) pollClient(ctx context.Context, n int) kgo.Fetches {
 	}
 	if x.order.mustSend() {
 		flushCtx, done := context.WithTimeout(context.Background(), holdMax)
-		x.produced.flushWithin(flushCtx) // if this is too short, the end of the transaction waits for the rest
+		x.produced.flushWithin(flushCtx) // if the time is too short, the end of the transaction waits for the rest
 		done()
 	}
 	fetches := x.order.poll(ctx, x.pollSession, n)
@@ -73,8 +74,8 @@ func (x *transactions) pollSession(ctx context.Context, n int) kgo.Fetches {
 	return x.findCorrupt(x.session.PollRecords(ctx, n))
 }
 
-// goOn lets the client of the routing stage fetch partitions whose start was decided: an operator has
-// decided it, or the partition has a leader again.
+// goOn lets the client of the routing stage fetch partitions whose start was chosen after a wait: an operator
+// has decided, or the partition has a leader again.
 func (w *worker) goOn() {
 	decided := w.starts.takeDecided()
 	if len(decided) == 0 {
@@ -99,8 +100,9 @@ func (w *worker) goOn() {
 	}
 }
 
-// takeDecided returns the partitions that go on. It leaves out partitions that are still being placed:
-// placeKnown would pause such a partition afterwards, and it would stay paused.
+// takeDecided returns the partitions whose start was chosen. It leaves out partitions between resolve and
+// placeKnown: if it resumed such a partition now, placeKnown would pause the partition afterwards, and nothing
+// would resume it.
 func (r *routeStarts) takeDecided() map[app.TaskID]decidedStart {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +116,7 @@ func (r *routeStarts) takeDecided() map[app.TaskID]decidedStart {
 	return decided
 }
 
-// place notes that partitions are being placed or, if placing is false, no longer are.
+// place notes that partitions are between resolve and placeKnown (placing is true), or no longer are.
 func (r *routeStarts) place(offsets map[string]map[int32]kgo.Offset, placing bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,25 +19,26 @@ import (
 	"oncebus/processor/wire"
 )
 
-// routeFacts is what is known about a partition of a routed topic when a worker gets it, or when it has
-// lost records.
+// routeFacts is what is known about a partition of a routed topic when a worker gets the partition, or when the
+// partition has lost records.
 type routeFacts struct {
 	group   int64     // the group's committed offset; -1 for none
-	foreign bool      // the app did not commit group; only known if group is past the mark
+	foreign bool      // the app did not commit group; only set if group is higher than the mark's offset
 	mark    *app.Mark // nil before the first routed record of the partition
-	// unread is the mark of the partition, if it cannot be read; else nil.
+	// unread is the error if the mark of the partition cannot be read; else nil.
 	unread     *wire.UnreadableError
 	skips      *wire.UnreadableError // the unreadable record before which the partition waits; nil for none
 	topicID    string                // the present id of the topic
 	start, end int64                 // of the partition
-	// divergence is the end of the leader epoch that the record before the group's offset had. If it is
-	// lower than that offset, a broker lost the records from divergence on. -1 if unknown.
+	// divergence is the end of the leader epoch that the record before the group's offset had. If it is lower
+	// than the group's offset, a broker lost the records from divergence on. -1 if unknown.
 	divergence int64
-	first      int64 // the offset at which a first start begins
-	pinned     bool  // first is pinned in the manifest, from when the topic was added
+	first      int64 // the offset at which to start if no record was routed yet
+	pinned     bool  // first is pinned in the manifest since the topic was added to the app
 }
 
-// kept returns the offset from which the broker lost records that were routed.
+// kept returns the offset up to which the broker still has the records that were routed; it lost those from
+// there on.
 func (f *routeFacts) kept() int64 {
 	if f.divergence < 0 {
 		return min(f.end, f.next())
@@ -45,10 +46,10 @@ func (f *routeFacts) kept() int64 {
 	return max(min(f.divergence, f.next()), f.start)
 }
 
-// chooseStart returns the offset to route next, or the problem because of which an operator must decide.
-// The routing stage has no state but the group's offsets. The marks, which move in the same transactions,
-// show that offsets were lost, set back or set ahead, and that a topic was recreated. Example: the group's
-// offset is 40 and the mark says 60, so somebody set the offset back, over 20 records that were routed.
+// chooseStart returns the offset to route next, or the problem because of which an operator must decide. The
+// routing stage has no state but the group's offsets. The marks, which are written in the same transactions,
+// show whether offsets were lost, set back or set ahead, and whether a topic was recreated. Example: the group's
+// offset is 40 and the mark says 60. So somebody has set the offset back by 20 records that were routed already.
 func chooseStart(f routeFacts) (offset int64, problem app.Problem) {
 	switch {
 	case f.unread != nil:
@@ -79,15 +80,15 @@ func chooseStart(f routeFacts) (offset int64, problem app.Problem) {
 	return offset, ""
 }
 
-// isAhead reports whether somebody else than the app set the group's offset ahead: the metadata of an
-// offset shows whether the app committed it. Before the first mark this is allowed, so that an operator can
-// choose where the app starts.
+// isAhead reports whether somebody other than the app set the group's offset ahead of the mark. The metadata of
+// an offset shows whether the app committed it. Before the partition has a mark, anybody may set the offset: so
+// an operator can choose where the app starts.
 func (f *routeFacts) isAhead() bool { return f.foreign && f.pastMark() }
 
 // pastMark reports whether the group's offset is higher than the mark.
 func (f *routeFacts) pastMark() bool { return f.mark != nil && f.group > f.mark.Offset }
 
-// next returns the offset up to which records were routed, as far as is known.
+// next returns the offset after the last routed record, as far as is known.
 func (f *routeFacts) next() int64 {
 	switch {
 	case f.group >= 0:
@@ -150,7 +151,7 @@ func acceptedStart(f *routeFacts, a *app.Acceptance) int64 {
 	switch a.Way {
 	case app.FromMark:
 		offset = f.mark.Offset
-	case app.FromGroup, app.SkipRecord: // the skipped record is left out when it is read again
+	case app.FromGroup, app.SkipRecord: // the record to skip is left out when it is read again
 		offset = f.group
 	case app.FromOffset:
 		offset = a.Offset
@@ -167,16 +168,16 @@ type routeStarts struct {
 
 	mu      sync.Mutex
 	waiting map[app.TaskID]*waitingPartition
-	// unlisted are the partitions whose bounds could not be listed, because they have no leader, with the
-	// group's offsets.
+	// unlisted are the partitions whose start and end offsets could not be listed, because they have no leader,
+	// with the group's offsets.
 	unlisted map[app.TaskID]*unlistedPartition
-	decided  map[app.TaskID]decidedStart // decisions that the worker has not taken yet
-	// placing are partitions between resolve and placeKnown: the client has not yet paused those of them
-	// that wait.
+	decided  map[app.TaskID]decidedStart // starts that were chosen, and that the worker has not taken yet
+	// placing are partitions between resolve and placeKnown: some of them have to wait, but the client has not
+	// paused them yet.
 	placing map[app.TaskID]bool
 }
 
-// decidedStart is the offset at which a partition goes on after an operator's decision, or once it has a
+// decidedStart is the offset at which a partition is read on after an operator's decision, or after it got a
 // leader again.
 type decidedStart struct {
 	at       int64
@@ -200,7 +201,7 @@ func newRouteStarts(s *shared) *routeStarts {
 // resolve sets the offsets of newly assigned partitions. It returns the partitions that wait for a decision
 // or for a leader; the offsets of these have no meaning.
 func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]kgo.Offset, held *app.Marks, order *timeOrder) (waiting map[app.TaskID]bool, err error) {
-	r.drop(kafka.Partitions(offsets)) // lost without a callback (A8), and assigned again
+	r.drop(kafka.Partitions(offsets)) // partitions lost without a callback (A8), and assigned again
 	r.place(offsets, true)
 	decisions, err := app.ReadDecisions(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, r.holds)
 	if errors.As(err, new(*wire.UnreadableError)) {
@@ -274,8 +275,8 @@ func (r *routeStarts) gather(ctx context.Context, offsets map[string]map[int32]k
 	return known, unlisted, err
 }
 
-// startOf returns the offset at which a partition starts, or the partition with the refusal about which an
-// operator has to decide.
+// startOf returns the offset at which a partition starts. If an operator has to decide, it instead returns the
+// waiting partition with the refusal that asks the operator.
 func (r *routeStarts) startOf(ctx context.Context, id app.TaskID, f *routeFacts, decisions *app.Decisions) (at int64, refused *waitingPartition) {
 	at, problem := chooseStart(*f)
 	if problem == "" {
@@ -293,8 +294,8 @@ func (r *routeStarts) startOf(ctx context.Context, id app.TaskID, f *routeFacts,
 	return acceptedStart(f, &accepted), nil
 }
 
-// lose makes a partition wait for a decision after the client has reported that it lost records. divergence
-// is the offset from which on the client found other records; -1 if unknown.
+// lose makes a partition wait for a decision after the client has reported that the partition lost records.
+// divergence is the offset from which on the client found other records than before; -1 if unknown.
 func (r *routeStarts) lose(ctx context.Context, id app.TaskID, divergence int64, held *app.Marks) error {
 	bounds, unlisted, err := app.ListBounds(ctx, r.admin, map[string]map[int32]kgo.Offset{id.Topic: {id.Partition: {}}})
 	if err != nil || unlisted[id] != nil {
@@ -305,7 +306,7 @@ func (r *routeStarts) lose(ctx context.Context, id app.TaskID, divergence int64,
 	f.start, f.end, f.mark, f.divergence = bounds[id].Start, bounds[id].End, mark, divergence
 	_, problem := chooseStart(f)
 	if problem == "" {
-		problem = app.InputShortened // its offsets exist, with other records
+		problem = app.InputShortened // the lost offsets exist again, with other records
 	}
 	held.Revoke(map[string][]int32{id.Topic: {id.Partition}}) // its mark stays as it is
 	r.refuse(ctx, id, &waitingPartition{f, routeRefusal(id, &f, problem)})
@@ -334,7 +335,7 @@ func (r *routeStarts) factsOf(id app.TaskID, group int64) routeFacts {
 	return f
 }
 
-// refuse makes a partition wait for a decision.
+// refuse makes a partition wait for a decision, and tells the operator why.
 func (r *routeStarts) refuse(ctx context.Context, id app.TaskID, w *waitingPartition) {
 	r.announce(ctx, w)
 	r.mu.Lock()
@@ -352,7 +353,7 @@ func (r *routeStarts) announce(ctx context.Context, w *waitingPartition) {
 	}
 }
 
-// await stores that a partition waits for a decision. The caller holds r.mu.
+// await stores that a partition waits for a decision, and about what. The caller holds r.mu.
 func (r *routeStarts) await(id app.TaskID, w *waitingPartition) {
 	r.board.explain(id, w.refusal.Text())
 	r.restores.AddRefused(w.refusal.Problem, 1)
@@ -371,7 +372,7 @@ func (r *routeStarts) drop(gone map[string][]int32) {
 	}
 }
 
-// ids returns the partitions that wait, and those that go on after a decision.
+// ids returns the partitions that wait, and those whose start was chosen but not taken yet.
 func (r *routeStarts) ids() []app.TaskID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -408,7 +409,8 @@ func (r *routeStarts) remove(id app.TaskID) {
 	delete(r.decided, id)
 }
 
-// run looks for decisions and for leaders until ctx is done, and calls wake when a partition can go on.
+// run looks for decisions and for leaders until ctx is done, and calls wake when a partition need not wait any
+// more.
 func (r *routeStarts) run(ctx context.Context, wake func()) {
 	for kafka.Pause(ctx, restore.DecisionPoll) == nil {
 		r.mu.Lock()
@@ -428,8 +430,8 @@ func (r *routeStarts) run(ctx context.Context, wake func()) {
 	}
 }
 
-// decide moves partitions whose start an operator has accepted to decided. It holds no lock while it writes
-// to the manifest topic: a write may take long, and rebalances and transactions need the lock.
+// decide moves partitions whose start an operator has accepted to decided. While it writes to the manifest topic
+// it holds no lock, because a write may take long, and rebalances and transactions need the lock meanwhile.
 func (r *routeStarts) decide(ctx context.Context, decisions *app.Decisions) (some bool) {
 	r.mu.Lock()
 	waiting := maps.Clone(r.waiting)
@@ -437,7 +439,7 @@ func (r *routeStarts) decide(ctx context.Context, decisions *app.Decisions) (som
 	for id, w := range waiting {
 		accepted, ok := decisions.Accepted(&w.refusal)
 		switch _, listed := decisions.Refusals[w.refusal.Name()]; {
-		case !r.awaits(id, w): // it was revoked while decide wrote for other partitions
+		case !r.awaits(id, w): // the partition was revoked while decide wrote for others
 		case ok:
 			r.removeRefusal(ctx, &w.refusal)
 			some = r.accept(id, w, &accepted) || some
@@ -469,9 +471,10 @@ func (r *routeStarts) accept(id app.TaskID, w *waitingPartition, accepted *app.A
 	return true
 }
 
-// listAgain writes the row of a refusal that is not in the manifest topic. If the partition was revoked
-// meanwhile, listAgain removes the row again: the next owner may have removed the old row before, and would
-// not do so a second time. If the next owner waits too, it writes its own row at its next look.
+// listAgain writes the row of a refusal that is not in the manifest topic. If the partition was revoked during
+// the write, listAgain removes the row again, because the partition's next owner may have looked for an old row
+// before the write, and does not look a second time. If the next owner waits too, it writes its own row at its
+// next look.
 func (r *routeStarts) listAgain(ctx context.Context, id app.TaskID, w *waitingPartition) {
 	err := app.WriteRefusal(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, &w.refusal)
 	if err == nil && !r.awaits(id, w) { // after an error the next look tries again
@@ -479,7 +482,8 @@ func (r *routeStarts) listAgain(ctx context.Context, id app.TaskID, w *waitingPa
 	}
 }
 
-// removeRefusal removes the row of a refusal. An error is only logged, because the row only informs.
+// removeRefusal removes the row of a refusal. It only logs an error, because the row is only information for
+// operators.
 func (r *routeStarts) removeRefusal(ctx context.Context, refusal *app.Refusal) {
 	if err := app.RemoveRefusal(ctx, r.on.Load().source.Client, r.on.Load().rt.Topology, refusal); err != nil {
 		r.log.Warn("remove refusal failed", "partition", refusal.Name(), "error", err)

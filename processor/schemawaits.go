@@ -16,9 +16,9 @@ import (
 	"oncebus/processor/registry"
 )
 
-// schemaWaits holds the partitions of one client that wait for the schema of a record. It asks the registry
-// for each schema until the schema has been read: while the registry is away these partitions wait, and no
-// record gets another verdict because of it.
+// schemaWaits holds the partitions of one client that wait for the schema of a record. It asks the registry for
+// each schema again and again until it has read the schema. So these partitions wait while the registry is
+// unreachable, and no record gets another verdict because of that.
 type schemaWaits struct {
 	*shared
 
@@ -28,7 +28,7 @@ type schemaWaits struct {
 
 	mu      sync.Mutex
 	waiting map[app.TaskID]awaitedSchema
-	read    map[awaitedSchema]bool // true once the schema was read, false while it is asked for
+	read    map[awaitedSchema]bool // the schemas being waited for; true once read
 }
 
 // awaitedSchema is the schema of a record.
@@ -58,7 +58,7 @@ func (w *schemaWaits) await(client *kgo.Client, id app.TaskID, pending *judge.Pe
 	}
 }
 
-// ask reads a schema, again and again until it is known.
+// ask asks the registry for a schema, again and again until it has the schema.
 func (w *schemaWaits) ask(of awaitedSchema, first app.TaskID) {
 	began := time.Now()
 	for backoff := backoffMin; ; backoff = min(2*backoff, backoffMax) {
@@ -114,8 +114,8 @@ func (w *schemaWaits) remove(id app.TaskID) {
 	w.board.awaitsSchema(id, "")
 }
 
-// drop forgets partitions that are revoked: they wait in another worker. If a partition comes back, its
-// record is judged again.
+// drop forgets partitions that are revoked, because another worker now waits for their schemas. If a partition
+// comes back to this worker, its record is judged again.
 func (w *schemaWaits) drop(gone map[string][]int32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"oncebus/dedup/sketch"
 )
 
-// shownSenders is the number of senders of a route that have a series of their own: a client that makes up
-// senders must not be able to make series without end.
+// shownSenders is the number of senders of a route that have a series of their own. Without a limit a client
+// that makes up sender names could create any number of series.
 const shownSenders = 10
 
 // Labels of the series for all other senders, and for events without a sender.
@@ -49,9 +49,9 @@ func (s *senderCounts) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// senderLabel returns the label value of a sender. A sender whose name equals one of the two label values
-// above gets a backslash in front. No sender's name has a single backslash, because rules.AppendSender
-// doubles it.
+// senderLabel returns the label value of a sender. If the name of a sender equals one of the two label values
+// above, senderLabel puts a backslash in front of it. The result is no other sender's name, because
+// rules.AppendSender doubles each backslash of a name.
 func senderLabel(name string) string {
 	switch name {
 	case "":

@@ -13,15 +13,15 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A setFollower makes the process go over to each route set that is put in force, and writes to the
-// manifest topic which set the process runs.
+// A setFollower makes the process take each route set that is put in force, and writes to the manifest topic
+// which set the process runs.
 type setFollower struct {
 	*shared
 
 	conn   app.Conn
 	follow *app.Follower
-	seen   app.Seen // as last written
-	asked  string   // the newest question of 'oncebus finalize'
+	seen   app.Seen // what the process last wrote about itself
+	asked  string   // the newest question of 'oncebus finalize' to the processes
 	failed string   // why the newest set is not taken, as last logged
 }
 
@@ -46,7 +46,7 @@ func (f *setFollower) caughtUp(ctx context.Context) error {
 	switch {
 	case err != nil:
 		f.explain(err)
-		return nil // the next reading tries again, and the other followers go on
+		return nil // the next reading tries again; the other followers must run, too
 	case rt != nil:
 		f.explain(nil)
 		rt.ConnectHeaders, rt.DuplicateLog = f.cfg.ConnectHeaders, f.cfg.DuplicateLog
@@ -58,7 +58,7 @@ func (f *setFollower) caughtUp(ctx context.Context) error {
 	return f.tell(ctx)
 }
 
-// explain publishes why the process does not take the newest set; err is nil if it does.
+// explain publishes why the process does not take the newest set; err is nil if the process takes it.
 func (f *setFollower) explain(err error) {
 	text := ""
 	if err != nil {
@@ -71,9 +71,9 @@ func (f *setFollower) explain(err error) {
 	f.board.setNotTaken(text)
 }
 
-// tell writes which set all workers of the process run, when that has changed. At level 1 there are no
-// sets; it then writes what the process can read, at the start and when 'oncebus finalize' asks. At every
-// level it also writes that another process of the same name fences this one.
+// tell writes to the manifest topic which set all workers of the process run, when that has changed. At level 1
+// there are no sets: tell then writes which formats the process can read, at the start and when 'oncebus
+// finalize' asks. At every level tell also writes if another process with the same name fences this one.
 func (f *setFollower) tell(ctx context.Context) error {
 	rt, set := f.newest().rt, f.takenSet()
 	fenced := f.twins.since(f.seen.Fenced)
@@ -90,7 +90,7 @@ func (f *setFollower) tell(ctx context.Context) error {
 	return nil
 }
 
-// build returns a name of the program's build, for people.
+// build names the build of the program, for people to read.
 func build() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -120,8 +120,8 @@ func (s *takenSets) take(worker string, set int64) {
 	s.all[worker] = set
 }
 
-// takenSet returns the newest set that all workers run or have passed; 0 at level 1, and before all workers
-// have begun.
+// takenSet returns the newest set that all workers run, or have run before a newer one; 0 at level 1, and before
+// all workers have begun.
 func (s *shared) takenSet() int64 {
 	s.taken.mu.Lock()
 	defer s.taken.mu.Unlock()
@@ -135,8 +135,8 @@ func (s *shared) takenSet() int64 {
 	return least
 }
 
-// takes notes that the worker runs its edition. When the last worker does, the process writes so to the
-// manifest topic.
+// takes notes that the worker runs its edition. When the last worker does so, the process writes to the manifest
+// topic that it runs the edition's set.
 func (w *worker) takes() {
 	w.taken.take(w.name, w.rt.Set)
 	if w.rt.Set > 0 && w.takenSet() == w.newest().rt.Set {
@@ -150,10 +150,10 @@ type SetState struct {
 	// that all of its workers run.
 	InForce int64 `json:"in_force"`
 	Taken   int64 `json:"taken"`
-	// FileBehind is the number of the set in the routes file if that set is older than the set in force; 0
-	// if the file has the set in force.
+	// FileBehind is the number of the set that the routes file contains, if that set is older than the set in
+	// force; 0 if the file contains the set in force.
 	FileBehind int64 `json:"file_behind,omitempty"`
-	// Reason says why the newest set is not taken; "" if it is.
+	// Reason says why the process does not take the newest set; "" if it takes the set.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -166,8 +166,8 @@ func (s *shared) setState() *SetState {
 	return &SetState{InForce: e.rt.Set, Taken: s.takenSet(), FileBehind: e.rt.FileBehind, Reason: s.board.notTakenReason()}
 }
 
-// awaitSet makes a restored task wait if its checkpoint is of a newer route set than the process has. The
-// task writes nothing until the process has taken that set.
+// awaitSet makes a restored task wait if its checkpoint was written under a newer route set than the process
+// has. The task writes nothing until the process has taken that set.
 func (s *taskSet) awaitSet(t *task) {
 	t.to(running)
 	t.to(waiting)

@@ -6,7 +6,7 @@ import (
 	"oncebus/dedup"
 )
 
-// shadowEvents exports the events that the shadows in force have looked at, in the tasks of this process.
+// shadowEvents exports how many events the shadows in force have examined, in the tasks of this process.
 type shadowEvents struct {
 	shared *shared
 	desc   *prometheus.Desc
@@ -38,7 +38,7 @@ func (s *shadowEvents) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// shadowFates returns the events of a shadow's namespace by fate, summed over tasks.
+// shadowFates returns how many events of a shadow's namespace had each fate, summed over tasks.
 func shadowFates(tasks []TaskState, namespaceID uint8) (fates [dedup.ShadowFates]uint64) {
 	for i := range tasks {
 		for k := range tasks[i].Shadows {

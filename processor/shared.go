@@ -18,8 +18,8 @@ import (
 	"oncebus/processor/tracing"
 )
 
-// shared holds the values that all workers of a process share. After the first worker has started, the
-// fields themselves stay as they are, except for current and anyLiveAt.
+// shared holds the values that all workers of a process share. No field is assigned after the first worker has
+// started, except current and anyLiveAt.
 type shared struct {
 	cfg         Config
 	log         *slog.Logger
@@ -37,7 +37,7 @@ type shared struct {
 	clock       *app.BrokerClock
 	stores      *restore.Stores
 	standbys    *restore.Standbys
-	erasures    *erasures     // requested by operators, and not applied yet
+	erasures    *erasures     // requests of operators that are not applied yet
 	holds       *app.Holds    // as read from the manifest topic
 	manifestDue chan struct{} // has a value if the manifest topic has to be read at once
 	followDue   chan struct{} // has a value if the followed tasks have to be chosen at once
@@ -66,8 +66,8 @@ type shared struct {
 	limits chan struct{} // has a value while a worker reads the topics' limits
 }
 
-// limitsChanged reads the topics' limits again after a broker refused a record that should fit: an operator
-// may have changed a setting. If so, the next attempt emits a dead letter.
+// limitsChanged makes the worker read the topics' limits again after a broker refused a record that should fit:
+// an operator may have changed a setting of the topic. If so, the next attempt emits a dead letter.
 func (s *shared) limitsChanged(err error) {
 	s.limits <- struct{}{}
 	defer func() { <-s.limits }()
@@ -81,8 +81,8 @@ func (s *shared) limitsChanged(err error) {
 	s.log.Warn("read topic settings again after a broker refused a record", "error", err)
 }
 
-// floors returns the floor of the changelog of each running task, as its last committed checkpoint states
-// it. Only below its stated floor may records of a changelog be deleted.
+// floors returns the floor of the changelog of each running task, as the task's last committed checkpoint states
+// it. Records of a changelog may only be deleted below that floor.
 func (s *shared) floors() kadm.Offsets {
 	offsets, rt := kadm.Offsets{}, s.newest().rt
 	for _, t := range s.board.allTasks() {
@@ -93,8 +93,7 @@ func (s *shared) floors() kadm.Offsets {
 	return offsets
 }
 
-// processedOffsets returns how far each running task of the repartition topic
-// has committed.
+// processedOffsets returns up to which offset each running task of the repartition topic has committed.
 func (s *shared) processedOffsets() kadm.Offsets {
 	offsets, rt := kadm.Offsets{}, s.newest().rt
 	for _, t := range s.board.allTasks() {
@@ -105,8 +104,8 @@ func (s *shared) processedOffsets() kadm.Offsets {
 	return offsets
 }
 
-// newestMax is how many offsets may follow the newest record of a partition: offsets of control records and
-// of aborted transactions. A reader that is so close to the end has read the newest record.
+// newestMax is how many offsets may follow the newest record of a partition: these are offsets of control
+// records and of aborted transactions. A reader that is within newestMax of the end has read the newest record.
 const newestMax = 64
 
 // observeClock asks a broker for its time, and corrects the estimate of broker time.
@@ -122,8 +121,9 @@ func (s *shared) observeClock() error {
 // from one transaction to the next.
 const idleAfter = 5 * time.Second
 
-// idleMemory returns the free memory of a process to the system when all of its workers are idle. Go would
-// keep what a burst of events needed: after half a million events a process held 220 MiB and used 60 MiB.
+// idleMemory returns the free memory of a process to the system when all of its workers are idle. The Go runtime
+// alone would keep the memory that a burst of events needed: after half a million events a process held 220 MiB
+// and used 60 MiB.
 type idleMemory struct {
 	after  time.Duration
 	active atomic.Int32 // workers that are not idle

@@ -16,14 +16,14 @@ const followInterval = 500 * time.Millisecond
 
 // followedTasks chooses the tasks whose changelogs the process follows into stores on its disk. With
 // ONCEBUS_STANDBY these are tasks of other processes. While 'oncebus move' prepares another number of
-// partitions, they also are the new tasks that the process will probably own. Without their rows on its
-// disk, the process would emit nothing after the move has acted until it had read them. The move waits
-// until the processes have read what it copied.
+// partitions, the new tasks that the process will probably own are followed, too. Without their rows on its
+// disk, the process would have to read the rows after the act of the move, and would emit nothing meanwhile. So
+// the move acts only when the processes have read what it copied.
 type followedTasks struct {
 	*shared
 
-	// prepared is what the restores of the new tasks of the switch with this number read from; nil before
-	// the topics of the switch exist.
+	// prepared is the source of the restores of the new tasks, for the switch with this number; nil before the
+	// topics of the switch exist.
 	prepared *restore.Source
 	number   int64
 	written  app.Followed // the row that this process wrote last
@@ -142,9 +142,9 @@ func (f *followedTasks) write(ctx context.Context, next []app.TaskID) error {
 	return err
 }
 
-// membersOf returns the members of a group with the tasks that each of them owns. Every process computes
-// the same from one description, so each task has one standby. The members of a group in which an earlier
-// build takes part have none, because their balancer is another one.
+// membersOf returns the members of a group with the tasks that each of them owns. Every process computes the
+// same result from one description, so each task has one standby. While an earlier build takes part in a group,
+// the group's members have no standbys, because the earlier build uses another balancer.
 func membersOf(group *kadm.DescribedGroup) (members []assign.Member) {
 	if group.Protocol != assign.ProtocolName {
 		return nil

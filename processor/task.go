@@ -28,10 +28,10 @@ import (
 //	any state -> closed
 //
 // A start, a rebalance, an abort and an unknown commit outcome all lead through restoring, which takes two
-// requests if nothing is missing. A task is bypassing while its store cannot be used and one of its routes
-// fails open. A task is waiting before a record that its process cannot judge, for example of a route that
-// the process does not know (taskwaits.go), with a checkpoint of a newer route set (awaitSet), or closed
-// for a switch (awaitSwitch).
+// requests if nothing is missing. A task is bypassing while its store cannot be used and one of its routes fails
+// open. A task is waiting in three cases: before a record that its process cannot judge, for example of a route
+// that the process does not know (taskwaits.go); if its checkpoint is of a newer route set than the process has
+// (awaitSet); and when it is closed for a switch (awaitSwitch).
 type taskState uint8
 
 const (
@@ -65,15 +65,15 @@ type task struct {
 	*judge.Judge
 
 	state taskState
-	// groupOffset is the group's offset at the assignment, or after the last commit. groupCommitted reports
-	// that the group had a committed offset at the assignment; otherwise groupOffset is the start that the
+	// groupOffset is the group's offset at the assignment, or after the last commit. groupCommitted reports that
+	// the group had a committed offset at the assignment; if it had none, groupOffset is the start that the
 	// manifest pinned.
 	groupOffset    int64
 	groupCommitted bool
 	clockSteps     uint64 // the steps that the broker clock had made at StartedAt
 	highWatermark  int64  // of the input partition, in the last fetch; -1 before the first fetch
-	// stable reports that no transaction was open in the partition at that fetch. A later poll without
-	// records then means that only control records and aborted records are left.
+	// stable reports that no transaction was open in the partition at that fetch. If a later poll then brings no
+	// records, only control records and aborted records are left.
 	stable bool
 	since  time.Time
 	// waitsSince is the broker time, in ms, of the oldest input record that no transaction has committed,
@@ -85,7 +85,7 @@ type task struct {
 	unknown  *judge.UnknownRouteError  // the record of an unknown route before which the task waits; else nil
 	unread   *judge.PendingSchemaError // the record whose schema was not read, before which it waits; else nil
 	asks     *restore.RecordDecision   // asks an operator about an unreadable record before which it waits; else nil
-	skipTo   int64                     // the offset at which it goes on after a batch that an operator skips; 0 for its checkpoint
+	skipTo   int64                     // the offset after a batch that an operator skips; 0 to start at its checkpoint
 	storeErr error                     // why the store is unusable; nil if it is usable
 	corrupt  bool                      // its partition waits at a batch with a wrong checksum
 	pausedAt time.Time                 // when the fetching of its topic was last seen paused
@@ -100,7 +100,7 @@ type task struct {
 	metrics *metrics
 }
 
-// to moves the task to a state. An illegal move is a defect, so it panics.
+// to moves the task to another state. A move that moves does not list is a defect, so it panics.
 func (t *task) to(next taskState) {
 	if !slices.Contains(moves[t.state], next) {
 		panic(fmt.Errorf("%w: task %v: no move from %v to %v", kafka.ErrIllegalState, t.ID, t.state, next))
@@ -120,8 +120,8 @@ func (t *task) to(next taskState) {
 	t.since = time.Now()
 }
 
-// close ends whatever the task does, and closes its store. The next restore reads the rows that were not on
-// disk yet from the changelog.
+// close ends whatever the task does, and closes its store. Rows that were not on disk yet are lost; the next
+// restore reads them from the changelog.
 func (t *task) close() error {
 	t.stopBypass()
 	t.LogOmitted(true)
@@ -161,8 +161,8 @@ func (t *task) setLagGauge() {
 	t.lagClock.set(lag, t.waitsSince)
 }
 
-// lagClock holds the lag of a task and the broker time, in ms, since when the task's oldest record waits.
-// It has a lock because a scrape of the metrics reads it at any time.
+// lagClock holds the lag of a task, and the broker time, in ms, since when the task's oldest unprocessed record
+// waits. It has a lock because a scrape of the metrics reads it at any time.
 type lagClock struct {
 	mu         sync.Mutex
 	lag, since int64
@@ -174,8 +174,8 @@ func (c *lagClock) set(lag, since int64) {
 	c.mu.Unlock()
 }
 
-// seconds returns how long the lag has waited at a broker time in ms: 0 without lag, -1 while the lag is
-// not known. The value goes on rising while the task makes no progress.
+// seconds returns how long, at the broker time now in ms, the oldest record of the lag has waited: 0 without
+// lag, -1 while the lag is not known. The value keeps rising while the task makes no progress.
 func (c *lagClock) seconds(now int64) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,7 +192,7 @@ func (t *task) lag() int64 {
 		return -1
 	}
 	if (t.stable || fetchedNothing) && !t.waitsAtRecord() && !t.corrupt && time.Since(t.since) >= idlePoll {
-		return 0 // the last polls returned no records
+		return 0 // the last polls returned no records, so none are left
 	}
 	if fetchedNothing || t.corrupt && t.highWatermark <= t.Committed.Next {
 		return -1
@@ -200,13 +200,13 @@ func (t *task) lag() int64 {
 	return max(0, t.highWatermark-t.Committed.Next)
 }
 
-// waitsAtRecord reports whether the task reads no further than a record whose route or schema is unknown,
-// or that cannot be read.
+// waitsAtRecord reports whether the task waits before a record whose route or schema is unknown, or that cannot
+// be read.
 func (t *task) waitsAtRecord() bool { return t.unknown != nil || t.unread != nil || t.asks != nil }
 
-// takeStart returns the offset at which the task starts to fetch, if its checkpoint is at next. That is a
-// higher offset behind a batch that an operator skips: the client would not return a batch again that it
-// could not decompress.
+// takeStart returns the offset at which the task starts to fetch, if its checkpoint is at next. The start is
+// higher than next if an operator skips a batch that could not be decompressed: it is then after the batch,
+// because the client would not return the batch again.
 func (t *task) takeStart(next int64) int64 {
 	at := max(next, t.skipTo)
 	t.skipTo = 0
@@ -232,12 +232,12 @@ func (t *task) processed(records []*kgo.Record, below int64) {
 	}
 }
 
-// While a rolling update adds or removes a route, a process may own a task with records of a route that the
-// process does not know. It cannot judge such a record, because the route defines the key, the window and
-// the output. So the task waits before the record: it judges nothing more, and the process is not ready.
-// The records before it are committed, and all other tasks go on. The task continues in a process that
-// knows the route: this process after its restart or once it has taken the route's set, or another process
-// that gets the partition.
+// During a rolling update that adds or removes a route, a process may own a task with records of a route that
+// the process does not know. It cannot judge such a record, because the route defines the key, the window and
+// the output. So the task waits before the record: it judges nothing more, and the process is not ready. The
+// records before it are committed, and all other tasks are processed. The task continues in a process that knows
+// the route. That may be this process, after its restart or once it has taken the route's set, or another
+// process that gets the partition.
 
 // setUnknown stores the unknown route for which the task waits; nil if it does not wait for a route.
 func (t *task) setUnknown(unknown *judge.UnknownRouteError) {
@@ -250,9 +250,9 @@ func (t *task) setUnknown(unknown *judge.UnknownRouteError) {
 	}
 }
 
-// judges reports whether the task has a store and a checkpoint that this process may continue. That is so
-// while the task runs or waits at a record, but not once it is closed for a switch, or if its checkpoint is
-// of a newer route set.
+// judges reports whether the task has a store and a checkpoint from which this process may continue. That is so
+// while the task runs or waits at a record. It is not so if the task is closed for a switch, or if its
+// checkpoint is of a newer route set.
 func (t *task) judges() bool {
 	return t.state == running || t.state == waiting && !t.Ahead() && t.Committed.Closed == 0
 }
@@ -260,7 +260,7 @@ func (t *task) judges() bool {
 // ahead reports whether the task waits because its checkpoint is of a newer route set than the process has.
 func (t *task) ahead() bool { return t.state == waiting && t.Ahead() }
 
-// stepped lets the leases of a task begin again after a step of broker time.
+// stepped makes the leases of a task begin again after a step of the broker clock.
 func (s *taskSet) stepped(t *task, steps uint64) {
 	now := s.clock.Now()
 	t.StartedAt, t.SteppedAt, t.clockSteps = now, now, steps

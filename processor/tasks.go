@@ -27,15 +27,15 @@ import (
 const (
 	// publishInterval is the time between two publications of a busy worker on the board.
 	publishInterval = time.Second
-	// publishPerTask bounds the time that a worker with many tasks spends on its publications, because each
-	// publication covers all of its tasks. While tasks restore, this much time for each task lies between
-	// two publications: a second with 1,000 tasks.
+	// publishPerTask bounds the time that a worker with many tasks spends on publications, because each
+	// publication covers all of its tasks. While tasks restore, the time between two publications is at least
+	// publishPerTask for each task: a second with 1,000 tasks.
 	publishPerTask = time.Millisecond
 )
 
-// An assignment is a partition that the group assigned to this member, with the offset at which its task
-// starts: the group's committed offset or, if the group has none (committed is false), the start of the
-// partition.
+// An assignment is a partition that the group assigned to this member, with the offset at which the partition's
+// task starts. The offset is the group's committed offset or, if the group has none (committed is false), the
+// start of the partition.
 type assignment struct {
 	id        app.TaskID
 	offset    int64
@@ -56,7 +56,7 @@ type taskSet struct {
 	judging   *judge.Judging
 	worker    string    // the worker's name, for /state
 	published time.Time // time of the last publication on the board
-	stale     bool      // a transaction was committed since
+	stale     bool      // a transaction was committed since the last publication
 	corrupt   *corruptReads
 	pauses    *pauses
 
@@ -73,8 +73,8 @@ func newTaskSet(ctx context.Context, s *shared, on *edition, worker string, log 
 	}
 }
 
-// assigned adds new partitions to the inbox, for reconcile. It starts no restore itself: that would block
-// the group, and run in the middle of the worker's open transaction.
+// assigned adds new partitions to the inbox, for reconcile. It starts no restore itself: it runs in the group's
+// goroutine, which a restore would block, perhaps while the worker has an open transaction.
 func (s *taskSet) assigned(fresh []assignment) {
 	s.inboxMu.Lock()
 	s.inbox = append(s.inbox, fresh...)
@@ -87,9 +87,9 @@ func (s *taskSet) revoked(partitions map[string][]int32) {
 	s.closeTasks(func(id app.TaskID) bool { return slices.Contains(partitions[id.Topic], id.Partition) })
 }
 
-// closeUnassigned closes every task whose partition is not assigned to the worker any more, and returns
-// these partitions. It is needed because franz-go's session calls no callback for a second revocation
-// before the transaction ends (A8).
+// closeUnassigned closes every task whose partition is not assigned to the worker any more, and returns these
+// partitions. The callbacks alone would miss some: before the transaction ends, franz-go's session calls no
+// callback for a second revocation (A8).
 func (s *taskSet) closeUnassigned(assigned func() map[app.TaskID]bool) (gone map[string][]int32) {
 	gone = unassigned(append(slices.Collect(maps.Keys(s.tasks)), s.toOpen()...), assigned)
 	s.revoked(gone)
@@ -134,8 +134,8 @@ func (s *taskSet) closeTasks(gone func(app.TaskID) bool) {
 // close closes all tasks.
 func (s *taskSet) close() { s.closeTasks(func(app.TaskID) bool { return true }) }
 
-// sorted returns the tasks in a fixed order: the simulation repeats a run exactly, and the order of a map
-// would change it.
+// sorted returns the tasks in a fixed order. The simulation must be able to repeat a run exactly, which the
+// random order of a map would prevent.
 func (s *taskSet) sorted() []*task {
 	all := make([]*task, 0, len(s.tasks))
 	for _, t := range s.tasks {
@@ -149,9 +149,9 @@ func compareTasks(a, b *task) int {
 	return cmp.Or(cmp.Compare(a.ID.Topic, b.ID.Topic), cmp.Compare(a.ID.Partition, b.ID.Partition))
 }
 
-// reconcile brings the tasks in line with what has happened since its last call. It makes a restoring task
-// of each partition in the inbox, a running task of each finished restore, and lets tasks go on whose
-// reason to wait is gone. It runs between transactions, under the rebalance lock.
+// reconcile changes the tasks according to what has happened since its last call. It creates a restoring task
+// for each partition in the inbox, moves each task with a finished restore to running, and makes a waiting task
+// continue if the reason for the wait is gone. It runs between transactions, under the rebalance lock.
 func (s *taskSet) reconcile(client *kgo.Client) error {
 	s.inboxMu.Lock()
 	inbox := s.inbox
@@ -210,10 +210,10 @@ func (s *taskSet) create(a assignment) *task {
 	return t
 }
 
-// finishRestore moves a restored task to running, and the client to the offset of the task's checkpoint.
-// The checkpoint wins over the group's offset, which differs if an operator reset it, if it was deleted, or
-// after an unknown commit outcome (B7). A task whose checkpoint is of a newer route set, or is closed for a
-// switch, waits instead.
+// finishRestore moves a restored task to running, and the client to the offset of the task's checkpoint. The
+// checkpoint takes precedence over the group's offset. The two differ if an operator reset or deleted the
+// group's offset, or after an unknown commit outcome (B7). A task whose checkpoint is of a newer route set, or
+// is closed for a switch, waits instead.
 func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	t.stopBypass()
 	r := t.restore
@@ -225,7 +225,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	if t.Committed.Next < 0 {
 		t.Committed.Next, t.Open.Next = t.groupOffset, t.groupOffset
 	} else if t.groupOffset > t.Committed.Next {
-		// The restore has found no transaction of oncebus that set this offset, so somebody moved it.
+		// The restore has found no transaction of oncebus that set this offset, so somebody else has set it.
 		t.Log.Warn("group offset is ahead of the checkpoint, starting at the checkpoint",
 			"group_offset", t.groupOffset, "checkpoint", t.Committed.Next)
 	}
@@ -243,7 +243,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	t.to(running)
 	s.board.explain(t.ID, "") // removes what the restore explained
 	if t.Committed.Incomplete {
-		t.StartSweep() // until the sweep ends, no other process can rebuild the state
+		t.StartSweep() // without the sweep no other process could rebuild this state
 	}
 	switch steps := s.clock.Steps(); {
 	case t.StartedAt == 0:
@@ -256,13 +256,13 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	return nil
 }
 
-// process judges the fetched records of one partition in the open transaction. If the task must wait at a
-// record (see await), the records before it are part of the transaction. For a schema that was not read,
+// process judges the fetched records of one partition in the open transaction. If the task must wait at a record
+// (see await), only the records before that record are part of the transaction. If it waits for a schema,
 // process also returns the PendingSchemaError.
 func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) error {
 	t := s.tasks[app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}]
 	if t != nil && t.waitsAtRecord() {
-		return nil // the client fetched the records before the pause; they come again, because the checkpoint is before them
+		return nil // fetched before the pause; they are fetched again, because the checkpoint is before them
 	}
 	if t == nil || t.state != running && t.state != bypassing {
 		// The client fetched the records before the partition was paused. No task has judged them, so the
@@ -287,7 +287,7 @@ func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) 
 		return fmt.Errorf("%w: %w", kafka.ErrMustAbort, errors.Join(err, s.observeClock()))
 	}
 	if err := s.storeFailed(t, err); err != nil {
-		return err // the rebuilt store judges the records again
+		return err // the task judges the records again when its store is rebuilt
 	}
 	t.processed(fetched.Records, math.MaxInt64)
 	return nil
@@ -304,8 +304,8 @@ func (s *taskSet) sweeping() (first *task) {
 	return first
 }
 
-// due reports whether a transaction has work without input: a sweep, erasures, rows of a hold, a switch to
-// close for, or an owed checkpoint.
+// due reports whether a transaction has work without input: a sweep, erasures, held rows, closed checkpoints for
+// a switch, or an owed checkpoint.
 func (s *taskSet) due() bool {
 	return s.sweeping() != nil || s.erasing() || s.holding() || s.closing() || s.owing()
 }
@@ -329,8 +329,8 @@ func (s *taskSet) joinSweep(e *judge.Emitter) error {
 	return s.storeFailed(t, t.Sweep(e))
 }
 
-// storeFailed returns err. If err says that the task's store is damaged, storeFailed also remembers that
-// for the task, and the returned error aborts the transaction: the restore that follows rebuilds the store.
+// storeFailed returns err. If err says that the task's store is damaged, storeFailed also stores it in the task,
+// and the returned error aborts the transaction: the restore that follows rebuilds the store.
 func (s *taskSet) storeFailed(t *task, err error) error {
 	if errors.Is(err, state.ErrCorrupt) {
 		t.storeErr = err
@@ -339,9 +339,9 @@ func (s *taskSet) storeFailed(t *task, err error) error {
 	return err
 }
 
-// writeCheckpoints erases requested rows, writes a chunk of a sweep, and last the checkpoint row of each
-// task in the transaction. The erasures come before the sweep: a sweep reads the rows of the open
-// transaction, so it then writes no erased row again.
+// writeCheckpoints erases requested rows, writes a chunk of a sweep, and at last writes the checkpoint row of
+// each task in the transaction. The erasures come before the sweep. As a sweep reads the rows of the open
+// transaction, it then does not write the erased rows again.
 func (s *taskSet) writeCheckpoints(e *judge.Emitter) error {
 	if err := s.joinErasures(); err != nil {
 		return err
@@ -362,8 +362,8 @@ func (s *taskSet) writeCheckpoints(e *judge.Emitter) error {
 }
 
 // setOffsets replaces the offsets of a commit, which the session took from its polls, by the offsets in the
-// checkpoints of the tasks in the transaction (A5, B8). There is at least one such task: the broker would
-// not fence an empty request (A7).
+// checkpoints of the tasks in the transaction (A5, B8). There must be at least one such task, because the broker
+// does not fence an offset commit without offsets (A7).
 func (s *taskSet) setOffsets(req *kmsg.TxnOffsetCommitRequest) {
 	byTopic := map[string]*kmsg.TxnOffsetCommitRequestTopic{}
 	var topics []*kmsg.TxnOffsetCommitRequestTopic
@@ -390,8 +390,8 @@ func (s *taskSet) setOffsets(req *kmsg.TxnOffsetCommitRequest) {
 	}
 }
 
-// applyCommitted applies the committed transaction to the stores of its tasks. A task whose store returns
-// an error restores, because the broker has committed the transaction in any case.
+// applyCommitted applies the committed transaction to the stores of its tasks. If a store returns an error, its
+// task restores: the broker has committed the transaction, so it cannot be aborted.
 func (s *taskSet) applyCommitted(client *kgo.Client) {
 	for _, t := range s.sorted() {
 		if !t.InTransaction {
@@ -420,11 +420,11 @@ func (s *taskSet) applyCommitted(client *kgo.Client) {
 	if time.Since(s.published) >= publishInterval {
 		s.publish()
 	}
-	s.stale = true // the last transaction of a burst is published, too: only then does the lag show 0
+	s.stale = true // so that the last transaction of a burst is published, too, and the lag shows 0
 }
 
-// publishChange publishes after a task changed its state. When hundreds of restores end one after the
-// other, it skips most publications, each of which would cover all tasks.
+// publishChange publishes after a task changed its state. Each publication covers all tasks. So when hundreds of
+// restores end one after the other, publishChange skips most publications.
 func (s *taskSet) publishChange() {
 	restoring := slices.ContainsFunc(s.sorted(), func(t *task) bool { return t.state == restoring })
 	if restoring && time.Since(s.published) < time.Duration(len(s.tasks))*publishPerTask {
@@ -434,8 +434,8 @@ func (s *taskSet) publishChange() {
 	s.publish()
 }
 
-// publishIfStale publishes what was committed since the last publication, at most once
-// in publishInterval. Idle workers call it too, for the last transaction of a burst.
+// publishIfStale publishes what was committed since the last publication, at most once in publishInterval. Idle
+// workers call it, too, so that the last transaction of a burst is published.
 func (s *taskSet) publishIfStale() {
 	if s.stale && time.Since(s.published) >= publishInterval {
 		s.publish()
@@ -482,15 +482,15 @@ func (s *taskSet) publish() {
 		t.corrupt = s.corrupt.has(t.ID)
 		states = append(states, t.describe(s.worker))
 		t.setLagGauge()
-		s.stale = s.stale || t.state == running && t.lag() < 0 // its lag is not known until a poll has shown what waits
+		s.stale = s.stale || t.state == running && t.lag() < 0 // its lag stays unknown until a poll shows how many records wait
 	}
 	s.board.setTasks(s.worker, states)
 }
 
 // compareClock compares the estimate of broker time with the timestamp of a fetched record before the task
-// judges the fetch. If broker time has changed by a step, the task's leases begin again: a lease that began
-// before the step would otherwise end too early, or a day too late. A transaction states one start of the
-// task for its leases, so an open transaction with this task is aborted.
+// judges the fetch. If broker time has changed by a step, the task's leases begin again. Otherwise a lease that
+// began before the step would end too early, or a day too late. A transaction states only one start of the task
+// for its leases, so an open transaction with this task is aborted.
 func (s *taskSet) compareClock(t *task, fetched *kgo.FetchTopicPartition) error {
 	if n := len(fetched.Records); n > 0 && (t.Repartitioned || fetched.Records[n-1].Attrs.TimestampType() == kafka.TimestampAppend) {
 		last := fetched.Records[n-1]

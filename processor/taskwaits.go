@@ -11,8 +11,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// await makes a task wait before a record if err says that it must, and returns the offset of that record.
-// Such records have an unknown route, a schema that was not read, or cannot be read.
+// await makes a task wait before a record if err says that the task must wait, and returns the offset of that
+// record. The route of such a record is unknown, its schema was not read yet, or the record cannot be read.
 func (s *taskSet) await(client *kgo.Client, t *task, err error) (at int64, waits bool) {
 	if unknown, ok := errors.AsType[*judge.UnknownRouteError](err); ok {
 		s.awaitRoute(client, t, unknown)
@@ -29,9 +29,9 @@ func (s *taskSet) await(client *kgo.Client, t *task, err error) (at int64, waits
 	return 0, false
 }
 
-// awaitRoute pauses a task before a record of an unknown route. It runs in the open transaction, to which
-// the records before that one belong. A task that bypasses its store keeps its state, and still reads no
-// further: its checkpoint says up to which offset all events of a namespace were forwarded, and the
+// awaitRoute pauses a task before a record of an unknown route. It runs in the open transaction, which has the
+// records before that one. A task that bypasses its store stays in its state, but reads no further, either. The
+// reason is that its checkpoint says up to which offset all events of a namespace were forwarded, and the
 // namespace of this record is not known.
 func (s *taskSet) awaitRoute(client *kgo.Client, t *task, unknown *judge.UnknownRouteError) {
 	s.pause(client, t)
@@ -54,15 +54,15 @@ func (s *taskSet) awaitSchema(client *kgo.Client, t *task, unread *judge.Pending
 	s.published = s.published.Add(-publishInterval) // the commit publishes the state
 }
 
-// schemaRead lets the task of a partition go on after the schema for which it waits was read. It runs
+// schemaRead makes the task of a partition continue when the schema for which the task waits was read. It runs
 // between two transactions.
 func (s *taskSet) schemaRead(client *kgo.Client, id app.TaskID) {
-	if t := s.tasks[id]; t != nil && t.unread != nil { // otherwise the task was restored meanwhile, and has read on
+	if t := s.tasks[id]; t != nil && t.unread != nil { // if not, the task was restored meanwhile, and has read on
 		s.readOn(client, t)
 	}
 }
 
-// readOn lets a task go on that waits before a record: it restores, or begins its bypass again.
+// readOn makes a task continue that waits before a record: the task restores, or begins its bypass again.
 func (s *taskSet) readOn(client *kgo.Client, t *task) {
 	if t.state == bypassing {
 		t.to(restoring)
@@ -83,8 +83,8 @@ func (s *taskSet) awaitSkip(client *kgo.Client, t *task, unreadable *wire.Unread
 	s.published = s.published.Add(-publishInterval) // the commit publishes the state
 }
 
-// goOnDecided lets the tasks go on for which an operator has decided to skip the record before which they
-// wait.
+// goOnDecided makes those tasks continue for which an operator has decided to skip the record before which the
+// task waits.
 func (s *taskSet) goOnDecided(client *kgo.Client) (changed bool) {
 	for _, t := range s.sorted() {
 		if t.asks == nil || !t.asks.Finished() || s.ctx.Err() != nil {

@@ -6,8 +6,8 @@ import (
 	"oncebus/processor/app"
 )
 
-// tenantCounts exports the events of tenants in the tasks of this process. No series has the name of a
-// tenant in a label: names may be secrets, and senders may make them up without end.
+// tenantCounts exports the events of tenants in the tasks of this process. No label has the name of a tenant:
+// names may be secrets, and senders could make up any number of them.
 type tenantCounts struct {
 	board                 *board
 	tenants, events, over *prometheus.Desc

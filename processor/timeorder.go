@@ -16,54 +16,55 @@ import (
 )
 
 const (
-	// A source may be ahead of the source that was read least far by the retention of a row, divided by
-	// roomParts. Records of one partition may go before those of another by that time, divided by runParts:
-	// longer runs cost less time, and need a few more rows.
+	// A source may be ahead of the source that is furthest behind by the retention of a row, divided by
+	// roomParts. Records of one partition may be handed out before older ones of another partition if the
+	// difference is at most that time, divided by runParts: longer runs of one partition cost less time, but the
+	// tasks keep a few more rows.
 	roomParts, runParts = 16, 4
-	// A worker produces records of at most the retention of a row, divided by unsentParts, before it waits
-	// for the brokers, while other workers have backlogs too. What one worker produces may arrive some
-	// milliseconds after what another one produces, and in a history with few events these are hours of
-	// event time.
+	// While other workers have backlogs too, a worker produces records of a span of at most the retention of a
+	// row, divided by unsentParts, before it waits for the brokers. The reason is that the records of one worker
+	// may arrive some milliseconds after those of another worker, and in a history with few events these
+	// milliseconds are hours of event time.
 	unsentParts = 4
-	// queuedMax is about how many bytes of a worker's records may wait for records of other partitions;
-	// each partition may have at least queuedMin of them. queuedRecord is what a record takes in addition
+	// queuedMax is about how many bytes of a worker's records may wait for records of other partitions; each
+	// partition may have at least queuedMin of them. queuedRecord is the memory that a record takes in addition
 	// to its bytes.
 	queuedMax, queuedMin, queuedRecord = 8 << 20, 64 << 10, 200
-	// Until the tasks know how many sources there are, they keep all rows. So at most unannouncedMax
-	// records of a backlog go before the first observation of the inputs; the others wait for it, but for
-	// unannouncedFor at most.
+	// Until the tasks know how many sources there are, they keep all rows. So before the first observation of
+	// the inputs, at most unannouncedMax records of a backlog are handed out. The others wait for the
+	// observation, but for unannouncedFor at most.
 	unannouncedMax, unannouncedFor = 100, 2 * time.Second
 )
 
 // atOnce is a nil context: with it a client returns what it has, without waiting.
 var atOnce context.Context
 
-// A timeOrder sits between the client of a routing worker and the router, and hands out the polled records
-// of backlogs in the order of their timestamps. Without it the partitions of a topic would be read at
-// different speeds, and the tasks would have to keep the rows of all that was read ahead until the slowest
-// partition had caught up. So, among partitions with a common stream time, records wait in a queue while
-// another partition with unread records is further behind, in any worker of the process. Example: one
-// partition has records of today and the other records from Monday on. The records of today wait until the
-// other partition has caught up.
+// A timeOrder sits between the client of a routing worker and the router, and hands out the polled records of
+// backlogs in the order of their timestamps. Without it the partitions of a topic would be read at different
+// speeds. The tasks would then have to keep the rows of everything that was read ahead, until the slowest
+// partition had caught up. So the timeOrder lets records wait in a queue while another partition with unread
+// records is further behind. This applies among partitions with a common stream time, in all workers of the
+// process. Example: one partition has records of today, and another one has records from Monday on. The records
+// of today wait until the other partition has caught up.
 //
-// It orders by the timestamp of the record. Each record has one, in the order in which the live traffic
-// came; an event time in a field would have to be parsed first. The order decides no verdict: whatever it
-// is, stream time waits for the source that was read least far.
+// The order is that of the records' timestamps, not of event times. Each record has a timestamp, in the order in
+// which the live traffic came, while an event time in a field would have to be parsed first. The order decides
+// no verdict: in any order, stream time waits for the source that was read least far.
 //
-// A partition is live once it has been read to the end of its log. Its records then go at once, until it
-// has a backlog again. The end is a fact: it was listed at the assignment, or came with a fetch. A
-// partition of which nothing comes, and a worker that stands still, delay others for no longer than
-// stuckAfter.
+// A partition is live once it has been read to the end of its log. From then on its records are handed out at
+// once, until it has a backlog again. The end of the log is not estimated: it was listed at the assignment, or
+// came with a fetch. A partition of which the client fetches nothing, or a worker that makes no progress, delays
+// others for no longer than stuckAfter.
 //
-// The client has polled the records in the queues, but nothing has processed them: the routing stage
-// commits the offsets of its marks, not of its polls. After an abort, a rebalance or a hold the queues are
+// The client has polled the records in the queues, but nothing has processed them. So the routing stage commits
+// the offsets of its marks, and not those of its polls. After an abort, a rebalance or a hold the queues are
 // dropped, and the client goes back to the marks (A21).
 type timeOrder struct {
 	*shared
 
 	rt        *app.App
 	wake      func()
-	isPaused  func(app.TaskID) bool // paused by the pacer; such a partition still delays others
+	isPaused  func(app.TaskID) bool // the pacer has paused the partition, which still delays others
 	oversized *oversized
 	room      int64 // ms by which a source may be ahead of others
 	madeAt    time.Time
@@ -74,8 +75,8 @@ type timeOrder struct {
 	parts  map[app.TaskID]*orderedPartition
 	lanes  map[uint16]*lane
 	polled time.Time // when the last poll ended
-	// highest is the highest timestamp that was handed out; sent is the timestamp up to which mustSend last
-	// had the records sent.
+	// highest is the highest timestamp that was handed out. sent is the highest timestamp when mustSend last
+	// made the worker send its records.
 	highest, sent int64
 }
 
@@ -100,14 +101,14 @@ func newTimeOrder(s *shared, rt *app.App, wake func(), isPaused func(app.TaskID)
 	return o
 }
 
-// joined notes that the worker has got its assignment, which may have no partition of a group.
+// joined notes that the worker has its assignment, which may contain no partition of some group of topics.
 func (o *timeOrder) joined() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.withdraw()
 }
 
-// withdraw makes the other workers not wait for this one in the groups of which it has no partition. The
+// withdraw tells the other workers not to wait for this one in the groups of which it has no partition. The
 // caller holds mu.
 func (o *timeOrder) withdraw() {
 	for _, group := range o.groups {
@@ -117,8 +118,8 @@ func (o *timeOrder) withdraw() {
 	}
 }
 
-// timeGroups returns, for each topic that is a source of stream time, the number of its group. Topics are
-// in one group if some namespace has both as sources, directly or through further topics.
+// timeGroups returns, for each topic that is a source of stream time, the number of its group. Two topics are in
+// one group if they are sources of the same namespace, or if further topics connect them in this way.
 func timeGroups(rt *app.App) map[string]uint16 {
 	of := map[uint16]uint16{}
 	for changed := true; changed; {
@@ -146,7 +147,7 @@ func timeGroups(rt *app.App) map[string]uint16 {
 	return groups
 }
 
-// assign adds a partition that is read from an offset on, with the end of its log.
+// assign adds a partition that is read from the offset at on. end is the end of its log.
 func (o *timeOrder) assign(id app.TaskID, at, end int64) {
 	group, ok := o.groups[id.Topic]
 	if !ok {
@@ -204,8 +205,8 @@ func (o *timeOrder) close() {
 	o.withdraw()
 }
 
-// reset drops all queued records, after the client has gone back to offsets of its own. ahead are the
-// partitions whose offset in the client may be wrong, full those that the client may fetch again.
+// reset drops all queued records, after the client has been set back to other offsets. It returns as ahead the
+// partitions whose offset in the client may be too high, and as full those that the client may fetch again.
 func (o *timeOrder) reset() (ahead, full []app.TaskID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -214,7 +215,7 @@ func (o *timeOrder) reset() (ahead, full []app.TaskID) {
 			continue
 		}
 		if _, ok := errors.AsType[*kgo.ErrDecompressTooLarge](p.empty()); ok {
-			o.oversized.announce(id) // the client does not repeat its announcement
+			o.oversized.announce(id) // because the client does not repeat the announcement of a batch
 		}
 		ahead = append(ahead, id)
 		if p.full {
@@ -244,14 +245,14 @@ func (o *timeOrder) poll(ctx context.Context, client func(context.Context, int) 
 		if o.mayGoOn() {
 			done, cancel := context.WithCancel(ctx)
 			cancel()
-			ctx = done // the second poll then only takes the rebalance lock
+			ctx = done // so that the second poll only takes the rebalance lock
 		}
 		fetches = client(ctx, n)
 	}
 	return o.exchange(fetches, n, time.Since(began))
 }
 
-// mustSend reports whether the records that were handed out have to be sent before more are.
+// mustSend reports whether the records handed out so far have to be sent before more are handed out.
 func (o *timeOrder) mustSend() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -262,8 +263,8 @@ func (o *timeOrder) mustSend() bool {
 	return o.alignment.hasOthers(o)
 }
 
-// isActive reports whether a partition has a backlog, queued records, or so many of them that the client
-// does not fetch it.
+// isActive reports whether any partition has a backlog or queued records, or is not fetched because many of its
+// records are queued.
 func (o *timeOrder) isActive() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -293,9 +294,9 @@ func (o *timeOrder) mayGoOn() bool {
 	return false
 }
 
-// exchange puts the polled records of backlogs into their queues, and returns the records whose turn it is
-// in their place. took is how long the poll took. Without fetches the worker has no rebalance lock, so
-// exchange returns nothing then.
+// exchange puts the polled records of backlogs into their queues, and returns the queued records that come next
+// in the order of time. took is how long the poll took. If fetches is empty, the worker has no rebalance lock,
+// so exchange returns nothing.
 func (o *timeOrder) exchange(fetches kgo.Fetches, n int, took time.Duration) kgo.Fetches {
 	if len(fetches) == 0 {
 		return fetches
@@ -338,8 +339,8 @@ func (o *timeOrder) exchange(fetches kgo.Fetches, n int, took time.Duration) kgo
 	return fetches
 }
 
-// take puts what was polled of a partition into its queue. It returns false for what is to be processed at
-// once. The caller holds mu.
+// take puts what was polled of a partition into the partition's queue. It returns false if the records are to be
+// processed at once instead. The caller holds mu.
 func (o *timeOrder) take(t *kgo.FetchTopic, polled *kgo.FetchPartition) bool {
 	p := o.parts[app.TaskID{Topic: t.Topic, Partition: polled.Partition}]
 	if p == nil || isLoss(polled.Err) { // a loss drops the queue, too
@@ -378,12 +379,13 @@ func (o *timeOrder) take(t *kgo.FetchTopic, polled *kgo.FetchPartition) bool {
 	return true
 }
 
-// wait makes partitions live that have stood still for too long. These are partitions of which nothing
-// comes, and partitions that have been polled to the end, while others are so far behind that the live
-// events of the former would wait for long. The caller holds mu.
+// wait makes partitions live that have waited for too long, so that they no longer delay others or wait for
+// them. These are partitions of which the client fetches nothing. They also are partitions that have been polled
+// to the end, while others are so far behind that the live events of the former would wait for long. The caller
+// holds mu.
 func (o *timeOrder) wait(took time.Duration) {
 	now := time.Now()
-	since := min(now.Sub(o.polled), took+holdMax) // a long transaction does not count
+	since := min(now.Sub(o.polled), took+holdMax) // the time of a long transaction does not count
 	o.polled = now
 	if o.isHeld() {
 		return
@@ -402,8 +404,8 @@ func (o *timeOrder) wait(took time.Duration) {
 	}
 }
 
-// next returns the partition of a lane that is to be handed out next, and up to which timestamp; nil if
-// none may go on. The caller holds mu.
+// next returns the partition of a lane whose records are to be handed out next, and up to which timestamp; nil
+// if all of them have to wait. The caller holds mu.
 func (o *timeOrder) next(l *lane, now int64) (first *orderedPartition, until int64) {
 	least, second := int64(math.MaxInt64), int64(math.MaxInt64)
 	until = math.MaxInt64
@@ -439,8 +441,9 @@ func (o *timeOrder) isFull(id app.TaskID) bool {
 	return p != nil && p.full
 }
 
-// fill returns the partitions that the client shall stop fetching because enough of their records are
-// queued, those that it shall fetch again, and how many it then does not fetch.
+// fill returns as full the partitions that the client shall stop fetching, because enough of their records are
+// queued, and as low those that it shall fetch again. paused is how many partitions the client does not fetch
+// afterwards.
 func (o *timeOrder) fill() (full, low []app.TaskID, paused int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -459,7 +462,8 @@ func (o *timeOrder) fill() (full, low []app.TaskID, paused int) {
 	return full, low, paused
 }
 
-// publish tells the other workers of the process how far a lane is. The caller holds mu.
+// publish tells the other workers of the process up to which time this worker has read the partitions of a lane.
+// The caller holds mu.
 func (o *timeOrder) publish(l *lane) {
 	at, now := int64(math.MaxInt64), o.rt.Clock.Now()
 	for _, p := range l.parts {

@@ -49,40 +49,40 @@ type transactions struct {
 	order    *timeOrder         // of the routing stage, else nil
 	// progressed reports that the open transaction contains progress records.
 	progressed bool
-	// announced reports that this client has committed a transaction with progress records.
+	// announced reports that this client has already committed a transaction with progress records.
 	announced bool
 	tasks     *taskSet // of the dedup stage, else nil
 	schemas   *schemaWaits
 	oversized *oversized // batches at which the client stopped
 	corrupt   *corruptReads
 	stopping  bool // the open transaction is the last one before a clean stop
-	// producer is the producer id of the open transaction, or of the last one if none is open. offsets are
-	// the partitions whose offsets the transaction commits. denied are topics in which this user has no
-	// right to see whether the transaction is closed.
+	// producer is the producer id of the open transaction, or of the last one if none is open. offsets are the
+	// partitions whose offsets the transaction commits. denied are the topics of which this user may not see
+	// whether the transaction is closed in them.
 	producer int64
 	offsets  map[string][]int32
 	denied   map[string]bool
 	follow   func(kadm.TopicsSet, map[string][]int32) // watches until the ended transaction is closed in these partitions
-	// attempted holds the offsets that the last End tried to commit; it is empty if End sent no commit
-	// request. The router compares them with the group's offsets after an End with an uncertain outcome.
-	// Only the router uses it.
+	// attempted holds the offsets that the last End tried to commit; it is empty if End sent no commit request.
+	// After an End with an uncertain outcome the router compares them with the group's offsets. Only the routing
+	// stage uses attempted.
 	attempted map[app.TaskID]int64
-	began     time.Time // when the open transaction began; the last one if none is open
-	// due is the time at which the open transaction ends unless the client has more records.
+	began     time.Time // when the open transaction began, or the last one if none is open
+	// due is the time at which the open transaction ends. It goes on longer while the client has more records.
 	due time.Time
-	// dueAwaited takes the place of due if a request by HTTP waits for the transaction.
+	// dueAwaited is used in place of due if a request by HTTP waits for the transaction.
 	dueAwaited time.Time
 	records    int           // input records of the open transaction
 	polled     []kgo.Fetches // the polls that returned these records
-	// limits is a copy of the topics' size limits when this client was made: an operator may change them
-	// while the client goes on to make batches of the old size. isolation is active while the worker
-	// searches for the record that a broker refuses. refusals counts the refused records that the emitter
-	// knows.
+	// limits is a copy of the topics' size limits from the time when this client was made. An operator may
+	// change the limits later, and this client still makes batches of the old size. isolation is active while
+	// the worker searches for the record that a broker refuses. refusals counts the refused records that the
+	// emitter knows.
 	limits    map[string]app.TopicLimits
 	isolation isolation
 	refusals  int
-	// refusedLine and abortedLine limit how often two lines are logged: that a topic refused records, and that
-	// a transaction was aborted. Otherwise each record that a topic refuses could cause both lines.
+	// refusedLine and abortedLine bound how often two lines are logged: that a topic refused records, and that a
+	// transaction was aborted. Without the bound each record that a topic refuses could cause both lines.
 	refusedLine, abortedLine app.SampledLine
 }
 
@@ -104,14 +104,14 @@ func (x *transactions) close(cancelClient context.CancelFunc) {
 	}
 }
 
-// run runs one transaction: it processes fetches and all further polls until the transaction is due, and
-// ends it.
+// run runs one transaction: it processes fetches and all further polls until the transaction is due, and then
+// ends the transaction.
 func (x *transactions) run(ctx context.Context, fetches kgo.Fetches) error {
 	failpoint.Hit(failpoint.AfterPoll)
 	x.began = time.Now()
 	if err := x.session.Begin(); err != nil {
-		// This client does not fetch the polled records again. A new client does, because it starts at the
-		// group's offset.
+		// The records are already polled, and this client does not fetch them again. A new client does, because
+		// it starts at the group's offsets.
 		return fmt.Errorf("begin a transaction: %w", kafka.AsCommitUnknown(err))
 	}
 	x.produced.begin(x.isolation.alone(), x.cfg.TransactionTimeout)
@@ -120,8 +120,8 @@ func (x *transactions) run(ctx context.Context, fetches kgo.Fetches) error {
 	return err
 }
 
-// adjustBound changes how many records the next transaction may have, after a transaction that took the
-// given time. err is nil if the transaction was committed.
+// adjustBound changes the bound on the records of the next transaction. took is how long this transaction took.
+// err is nil if it was committed.
 func (x *transactions) adjustBound(took time.Duration, err error) {
 	if err == nil {
 		x.bound.committed(took)
@@ -160,9 +160,10 @@ func (x *transactions) runOne(fetches kgo.Fetches) error {
 	})
 }
 
-// during runs fn, which fills and ends a transaction, and then drops the memory of the transaction's
-// records. It keeps the memory after errNotFlushed, because franz-go may still read the records. It also
-// keeps it after a panic: a second panic while it drops the memory would hide the first one.
+// during runs fn, which fills and ends a transaction, and then drops the memory of the transaction's records.
+// There are two exceptions. After errNotFlushed it keeps the memory, because franz-go may still read the
+// records. After a panic it keeps the memory, too, because a second panic while it drops the memory would hide
+// the first one.
 func (x *transactions) during(fn func() error) error {
 	defer x.budget.Use()()
 	err := fn()
@@ -191,17 +192,17 @@ func (x *transactions) recycle() {
 
 // fill processes polls until the transaction is due or has recordsMax records, and then ends it.
 //
-// A transaction is due one commit interval after the end of the one before began (setDue). An event that
-// comes after a pause therefore waits for nothing, and what the client fetched during a commit waits less
-// than a commit interval for the next one. A due transaction goes on while the client has more records,
-// until it is itself a commit interval old. So with a backlog transactions are as long as the interval even
-// if their commits take that long, too.
+// The next transaction is due one commit interval after the end of this one began (setDue). An event that comes
+// after a pause therefore waits for no interval. Records that the client fetched during a commit wait less than
+// a commit interval for the next one. A transaction that is due goes on while the client has more records, but
+// only until it is a commit interval old. So with a backlog transactions are as long as the interval even if
+// their commits take that long, too.
 //
 // A request by HTTP does not wait for the interval: its transaction ends as soon as the client has no more
-// records. If there are many records, the interval decides again, see awaitedShare.
+// records. If there are many records, transactions are again an interval apart, see awaitedShare.
 func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
 	latest := time.Now().Add(x.cfg.CommitInterval)
-	wait := time.Duration(-1) // how long the poll that returned fetches could wait; -1 for the first one
+	wait := time.Duration(-1) // how long the poll that returned fetches could wait; -1 for the first poll
 	for x.records = 0; ; {
 		n := fetches.NumRecords()
 		x.polled = append(x.polled, fetches)
@@ -215,14 +216,14 @@ func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
 		}
 		wait = x.waitForMore(now, latest)
 		if wait == 0 && x.pacer != nil && x.pacer.full() {
-			return x.end() // a poll without a wait would not wait until the pacer has room, either
+			return x.end() // a poll without a wait would not let the pacer wait for room
 		}
 		fetches = x.poll(ctx, wait, x.recordsMax()-x.records)
 	}
 }
 
-// process processes all records of one poll, partition by partition. It leaves none out, because the
-// session commits the offsets of what was polled, not of what was processed (A5).
+// process processes all records of one poll, partition by partition. It must not leave out any record, because
+// the session commits the offsets of what was polled, and not of what was processed (A5).
 func (x *transactions) process(fetches kgo.Fetches) error {
 	if lost := lossIn(fetches); lost != nil {
 		return x.partitionErr(lost)
@@ -270,14 +271,14 @@ func (x *transactions) processPartition(p *kgo.FetchTopicPartition) error {
 	}
 	x.schemas.await(x.client, id, pending)
 	if x.tasks != nil {
-		return nil // the task's checkpoint, and with it its offset, is before the record
+		return nil // the task's checkpoint, and so the committed offset, stays before the record
 	}
 	return err
 }
 
-// end commits the open transaction. It writes the last records (checkpoints of the tasks; marks and
-// progress records of the router), flushes, and calls session.End. Only if End returns (true, nil) are the
-// stores changed (invariant 3).
+// end commits the open transaction. It writes the last records of the transaction (checkpoints of the tasks;
+// marks and progress records of the router), flushes, and calls session.End. It changes the stores only if End
+// returns (true, nil) (invariant 3).
 func (x *transactions) end() error {
 	began := time.Now()
 	hold := x.holds.InForce()
@@ -300,7 +301,7 @@ func (x *transactions) end() error {
 		return err
 	}
 	failpoint.Hit(failpoint.AfterFlush)
-	// Without this check the session would commit the records that were produced (A4).
+	// Without this check the session would commit the transaction without the record that failed (A4).
 	if err := x.produced.err(); err != nil {
 		return x.abort(x.refused(err))
 	}
@@ -348,8 +349,8 @@ func (x *transactions) end() error {
 	return nil
 }
 
-// flush waits until the brokers have acknowledged all records of the open transaction. Before that it gives
-// the client the records that were kept until the last transaction is closed.
+// flush waits until the brokers have acknowledged all records of the open transaction. Before that it gives the
+// client the records that were kept back until the last transaction is closed.
 func (x *transactions) flush() error {
 	limit := x.cfg.TransactionTimeout
 	if x.stopping {
@@ -368,8 +369,8 @@ func (x *transactions) flush() error {
 	return nil
 }
 
-// writeProgress writes what was observed since the last progress record, if anything was. If the
-// transaction aborts, the next observation contains it again.
+// writeProgress writes what the observer has observed since the last progress record, if there is anything. If
+// the transaction aborts, nothing is lost, because the next observation contains it again.
 func (x *transactions) writeProgress() {
 	p := x.observer.Take()
 	if x.progressed = p != nil; x.progressed {
@@ -378,8 +379,8 @@ func (x *transactions) writeProgress() {
 	}
 }
 
-// progressFailed notes which partitions have not acknowledged their progress record, and so keep the
-// transaction from its end.
+// progressFailed notes the partitions that have not acknowledged their progress record, so that the transaction
+// could not end.
 func (x *transactions) progressFailed() {
 	sent, unacked := x.produced.watchedPartitions()
 	x.targets.failed(sent, unacked, time.Now())
@@ -399,8 +400,8 @@ func (x *transactions) abort(reason error) error {
 	return reason
 }
 
-// endAborting aborts the session's transaction, or resets a session that failed outside of a transaction.
-// In both cases the session rewinds the client to the committed offsets.
+// endAborting aborts the session's transaction. If the session failed outside of a transaction, endAborting
+// resets the session. In both cases the session sets the client back to the committed offsets.
 func (x *transactions) endAborting() error {
 	ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
 	defer cancel()
@@ -415,8 +416,8 @@ func (x *transactions) endAborting() error {
 	return err
 }
 
-// afterAbort drops the work of a transaction that was not committed: the tasks in it restore, and the
-// router goes back to its marks.
+// afterAbort drops the work of a transaction that was not committed: the tasks in the transaction restore, and
+// the router goes back to its marks.
 func (x *transactions) afterAbort() {
 	x.dropUnassigned()
 	if x.tasks != nil {
@@ -427,9 +428,9 @@ func (x *transactions) afterAbort() {
 	}
 }
 
-// dropUnassigned closes the tasks, and forgets the inputs, of partitions that the group has given to other
-// members without telling the session (A8). Without this, a later commit or an operator's decision would
-// set back the offset that the new owner has committed.
+// dropUnassigned closes the tasks, or forgets the inputs, of partitions that the group has given to other
+// members without a callback (A8). Otherwise this worker would still act for these partitions: a later commit or
+// an operator's decision would set back the offset that the new owner has committed.
 func (x *transactions) dropUnassigned() {
 	if x.tasks != nil {
 		x.schemas.drop(x.tasks.closeUnassigned(x.member.assigned))
@@ -440,9 +441,9 @@ func (x *transactions) dropUnassigned() {
 	x.dropInputs(gone)
 }
 
-// unassigned returns the partitions of has that are not in the worker's assignment any more. It asks for
-// the assignment after the caller has made the list: the group may add a partition at any time, and an
-// older assignment would lack a partition that the list already has.
+// unassigned returns the partitions of has that are not in the worker's assignment any more. It asks for the
+// assignment only after the caller has made the list. The group may add a partition at any time, and an
+// assignment from before would lack a partition that is in the list.
 func unassigned(has []app.TaskID, assigned func() map[app.TaskID]bool) map[string][]int32 {
 	assignment := assigned()
 	return byTopic(slices.Values(slices.DeleteFunc(has, func(id app.TaskID) bool { return assignment[id] })))
@@ -466,8 +467,8 @@ func (x *transactions) dropInputs(gone map[string][]int32) {
 }
 
 // errNotFlushed says that a client did not deliver its records within the transaction timeout. The worker
-// replaces the client, which may still read the records. Without this limit a partition that accepts no
-// records would block all other partitions of the worker.
+// replaces the client, and keeps the records, which the old client may still read. Without this limit a
+// partition that accepts no records would block all other partitions of the worker.
 var errNotFlushed = errors.New("the brokers have not acknowledged all records of the transaction")
 
 // setMetadata adds to each offset of a commit the metadata by which a later start sees that the app
@@ -481,10 +482,10 @@ func setMetadata(req *kmsg.TxnOffsetCommitRequest, instance string) {
 	}
 }
 
-// guard checks and completes an offset commit before the client sends it. It refuses a commit without
-// member id or generation, because a classic group does not fence such a commit (B9), and a commit under
-// another member id than the one that got the partitions (A8). It also refuses a commit without offsets,
-// because the group fences a former owner only by its offset commit (invariant 5, A7).
+// guard checks and completes an offset commit before the client sends it. It refuses three kinds of commits:
+// without member id or generation, because a classic group does not fence such a commit (B9); with another
+// member id than the one that got the partitions (A8); and without offsets, because the group fences a former
+// owner only by its offset commit (invariant 5, A7).
 func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	if req.MemberID == "" || req.Generation < 0 || req.MemberID != x.member.gotAs() {
 		return fmt.Errorf("%w: not the member of the group that got the partitions", kafka.ErrMustAbort)
@@ -503,10 +504,10 @@ func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	return nil
 }
 
-// addRouterOffsets completes the offset commit of the routing stage: it takes out what the client has
-// polled and the router has not routed, and adds the offsets of marks. attempted gets only the offsets
-// before those of progress records. The latter repeat committed offsets, so they show nothing of the
-// outcome of End.
+// addRouterOffsets completes the offset commit of the routing stage. It removes the offsets of records that the
+// client has polled and the router has not routed, and adds the offsets of marks. attempted gets the offsets
+// before those of progress records are added: the offsets of progress records repeat committed offsets, so they
+// show nothing about the outcome of End.
 func (x *transactions) addRouterOffsets(req *kmsg.TxnOffsetCommitRequest) {
 	x.marks.LimitOffsets(req)
 	x.marks.AddOffsets(req, false)

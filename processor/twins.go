@@ -8,16 +8,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// Two processes with the same ONCEBUS_INSTANCE_ID have workers with the same names. Each time a worker of
-// one process joins its group, it fences the member of the other process, and each new client fences the
+// If two processes have the same ONCEBUS_INSTANCE_ID, their workers have the same names. Each time a worker of
+// one process joins its group, the group fences the worker of the other process, and each new client fences the
 // producer of the other process (A14).
 
-// twinSaid is the time after which a process that is fenced again and again writes so again to the manifest
-// topic.
+// twinSaid is the time after which a process that is still being fenced writes that to the manifest topic again.
 const twinSaid = time.Minute
 
 // lostProducer reports whether err says that another client has registered the worker's transactional id. A
-// broker also sends these codes after it has aborted a transaction, but does so only after the transaction
+// broker sends the same codes after it has aborted a transaction, but it does that only after the transaction
 // timeout.
 func (w *worker) lostProducer(err error) bool {
 	fenced := errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch)
@@ -45,8 +44,8 @@ func (t *twins) note(at time.Time) {
 	t.last = at
 }
 
-// since returns the time at which a worker was last fenced, if that is at least twinSaid after said, the
-// time that the process wrote last; otherwise said.
+// since returns the time at which a worker was last fenced, if that is at least twinSaid later than said, the
+// time that the process wrote last; otherwise it returns said.
 func (t *twins) since(said time.Time) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

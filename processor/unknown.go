@@ -13,14 +13,14 @@ import (
 // Rebalance callbacks wait meanwhile.
 const outcomeMax = 2 * time.Second
 
-// offsetsUnmoved reports whether a transaction of the router certainly did not commit, or all of its
-// partitions have other owners, after End returned (false, nil). End does so after a rebalance, but also
-// after an UNKNOWN_SERVER_ERROR, when the broker may have committed (A6). In this case a task reads its
-// changelog. The router has none, so it reads the group's stable offsets: a transaction moves all of its
-// offsets or none, so one offset shows the outcome.
+// offsetsUnmoved is called after End returned (false, nil). It reports whether the router's transaction
+// certainly did not commit, or whether all of its partitions have other owners. End returns (false, nil) after a
+// rebalance, but also after an UNKNOWN_SERVER_ERROR, when the broker may have committed (A6). A task finds the
+// outcome in its changelog. The router has no changelog, so it reads the group's stable offsets: a transaction
+// commits all of its offsets or none, so one offset shows the outcome.
 func (x *transactions) offsetsUnmoved() bool {
 	if len(x.attempted) == 0 {
-		return true // End sent no commit, because the session had lost partitions before
+		return true // End sent no commit, because the session had already lost partitions
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), outcomeMax)
 	defer cancel()
@@ -46,9 +46,9 @@ func (x *transactions) offsetsUnmoved() bool {
 // stablePoll is the time between two reads of offsets that are not stable yet.
 const stablePoll = 20 * time.Millisecond
 
-// compareOffsets compares stable offsets with the offsets that the last End tried to commit. unmoved
-// reports that the transaction did not commit, or that all of its partitions have other owners. unstable
-// reports that a partition which the worker still has has no stable offset yet.
+// compareOffsets compares stable offsets with the offsets that the last End tried to commit. unmoved reports
+// that the transaction did not commit, or that all of its partitions have other owners. unstable reports that a
+// partition which this worker still has has no stable offset yet.
 func (x *transactions) compareOffsets(offsets map[string]map[int32]kafka.GroupOffset) (unmoved, unstable bool) {
 	assigned, kept := x.member.assigned(), false
 	for id, attempted := range x.attempted {

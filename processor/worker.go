@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// pollRecordsMax bounds the records of one poll, and so the time between two checks of the commit
-	// interval. It is more than a fetch response has, because the client asks for the next response only
-	// when all records of this one have been polled.
+	// pollRecordsMax bounds the records of one poll, and so the time between two checks of the commit interval.
+	// It is more than a fetch response has, because the client fetches again only when all records of the last
+	// response have been polled.
 	pollRecordsMax = 50_000
 	// transactionRecordsMax ends a transaction before its interval is over, which bounds the memory of the
 	// open rows and the records. After timeouts the bound of the worker is lower (transactionBound).
@@ -36,15 +36,15 @@ const (
 	// idlePoll is how long a poll waits for records before the worker reconciles
 	// its tasks.
 	idlePoll = time.Second
-	// leaveMax bounds the time in which a client leaves its group at its close. The client waits for a join
-	// in progress, up to the rebalance timeout. It sends no request to leave, because the member is static;
-	// leaveGroup does, with a limit of its own.
+	// leaveMax bounds the time in which a client is closed. The client waits for a join in progress, up to the
+	// rebalance timeout. It sends no LeaveGroup request, because the member is static; leaveGroup sends that
+	// request, with a limit of its own.
 	leaveMax = 2 * time.Second
 	// backoffMin and backoffMax bound the backoff before a new client. backoffMin is also the pause after
 	// an abort.
 	backoffMin, backoffMax = 50 * time.Millisecond, 5 * time.Second
-	// fencedMax bounds the backoff of a worker that was fenced by another process with its name. This
-	// backoff begins with the session timeout.
+	// fencedMax bounds the backoff of a worker that was fenced by another process with the same name. The first
+	// backoff is as long as the session timeout.
 	fencedMax = time.Minute
 )
 
@@ -53,7 +53,7 @@ const (
 // transaction and applies it to the stores.
 type worker struct {
 	*shared
-	*edition // the app as the current client runs it
+	*edition // the edition of the app with which the current client was made
 
 	stage  string
 	name   string // client id and group.instance.id; the same after a restart
@@ -68,7 +68,7 @@ type worker struct {
 	// targets are the partitions to which the worker's progress records go.
 	targets progressTargets
 	rejoin  atomic.Bool // another goroutine wants the client to join its group again
-	// renewsSince is the time at which the worker began to go over to a new edition; zero if it does not.
+	// renewsSince is the time at which the worker began to take a new edition; zero if it does not take one.
 	renewsSince time.Time
 	// fetchingPaused reports that fetching is paused because the disk is filling.
 	fetchingPaused atomic.Bool
@@ -101,8 +101,8 @@ func newWorker(s *shared, stage string, index int) *worker {
 	return w
 }
 
-// run makes one client after the other until ctx is done, and then returns nil. An error that an operator
-// must resolve ends run, which returns it. After any other error run makes a new client.
+// run makes one client after the other until ctx is done, and then returns nil. If an error occurs that an
+// operator must resolve, run returns it. After any other error run makes a new client.
 func (w *worker) run(ctx context.Context) error {
 	if w.starts != nil {
 		ctx, stop := context.WithCancel(ctx)
@@ -188,7 +188,7 @@ func (w *worker) runClient(ctx context.Context) error {
 		w.pauseFetching()
 		fetches := w.poll(ctx, idlePoll, w.txns.recordsMax())
 		if len(fetches) == 0 {
-			continue // a poll that returned nothing took no rebalance lock
+			continue // a poll that returned nothing did not take the rebalance lock
 		}
 		err := w.runOnce(ctx, fetches)
 		failpoint.Hit(failpoint.BeforeAllowRebalance)
@@ -210,15 +210,15 @@ func (w *worker) runClient(ctx context.Context) error {
 	return nil
 }
 
-// mustReplaceClient returns the reason why the worker must replace its client before it polls again; nil if
-// the client may go on. If another goroutine asked for it, mustReplaceClient also makes the client join its
-// group again.
+// mustReplaceClient returns the reason why the worker must replace its client before it polls again; nil if it
+// can keep the client. If another goroutine asked the worker to join its group again, mustReplaceClient makes
+// the client do so.
 func (w *worker) mustReplaceClient() error {
 	if _, missed := w.txns.oversized.announcements(); missed {
 		return errOversize
 	}
 	if err := w.txns.produced.hangs(); err != nil {
-		return err // checked without events, too: a restore may wait behind the transaction that hangs
+		return err // checked without events, too, because a restore may wait for the hanging transaction
 	}
 	if w.mayRenew() {
 		return errSuperseded
@@ -229,13 +229,13 @@ func (w *worker) mustReplaceClient() error {
 	return nil
 }
 
-// markStop runs the last transaction of the routing stage at a clean stop. It may fail: the next start then
-// relies on the group's offsets instead of the marks.
+// markStop runs the last transaction of the routing stage at a clean stop, which writes the marks. The
+// transaction may fail: the next start then uses the group's offsets instead of the marks.
 func (w *worker) markStop(ctx context.Context) {
 	if w.member.assigned() == nil {
 		return
 	}
-	hurry := time.AfterFunc(w.cfg.markMax(), w.cancelClient) // a rebalance in progress may delay its end
+	hurry := time.AfterFunc(w.cfg.markMax(), w.cancelClient) // a rebalance, for example, may delay it
 	defer hurry.Stop()
 	fetches := w.poll(ctx, 0, w.txns.recordsMax()) // takes the rebalance lock
 	rebalanced := w.member.takeRebalanced()
@@ -307,8 +307,8 @@ func (w *worker) leaveGroup(memberID string) {
 	}
 }
 
-// poll waits for records until the limit is over or wake is called, and returns at most so many records. If
-// poll returns anything, even only the error of its own context, the worker holds the rebalance lock from
+// poll waits for records until the limit is over or wake is called, and returns at most so many records. If poll
+// returns anything, even if it is only the error of its own context, the worker holds the rebalance lock from
 // then on.
 func (w *worker) poll(ctx context.Context, limit time.Duration, records int) kgo.Fetches {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -345,9 +345,9 @@ func (w *worker) wake() {
 	w.woken = true
 }
 
-// runOnce does what one poll asks for. It first deals with a rebalance, then lets tasks and partitions go
-// on that have finished to wait, and then runs one transaction if there are records or other work. All of
-// it runs under the rebalance lock.
+// runOnce does what one poll requires. It first handles a rebalance, then lets tasks and partitions go on whose
+// reason to wait is gone, and then runs one transaction if there are records or other work. All of it runs under
+// the rebalance lock.
 func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 	if err := fencedErr(fetches); err != nil {
 		return err
@@ -386,7 +386,7 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 }
 
 // hasWork reports whether a transaction has more to do than to process progress records. A process without
-// events gets these for ever, and they must not keep its memory in use.
+// events gets progress records all the time, and must not keep its memory in use because of them.
 func (w *worker) hasWork(fetches kgo.Fetches) bool {
 	if w.txns.tasks == nil {
 		return fetches.NumRecords() > 0 || len(w.txns.oversized.batches) > 0
@@ -400,15 +400,15 @@ func (w *worker) hasWork(fetches kgo.Fetches) bool {
 	return fetches.NumRecords() == 0 || len(w.txns.oversized.batches) > 0 || w.txns.tasks.due()
 }
 
-// wakeFetching makes the client fetch again if it has stopped (A19). Up to franz-go v1.22.3 a goroutine of
-// source.loopFetch can load a session just before SetOffsets or a rebalance ends that session, and run
-// again only when the next session has begun. The goroutine then ends the fetching of this next session,
-// too, and its partitions wait until the group rebalances. The empty call resumes no partition, but each
-// resume starts the fetching. A client that fetches already is not affected.
+// wakeFetching makes the client fetch again if it has stopped to fetch (A19). The cause is a race in franz-go up
+// to v1.22.3. A goroutine of source.loopFetch can load a session just before SetOffsets or a rebalance ends that
+// session, and can be scheduled again only when the next session has begun. The goroutine then ends the fetching
+// of this next session, too, and the session's partitions wait until the group rebalances. The empty call
+// resumes no partition, but each resume starts the fetching. It has no effect on a client that fetches.
 func (w *worker) wakeFetching() { w.txns.client.ResumeFetchPartitions(nil) }
 
-// isDue reports whether a transaction has work to do without input: for tasks such as a sweep, or in the
-// routing stage a progress record.
+// isDue reports whether a transaction has work to do without input: in the dedup stage work of tasks such as a
+// sweep, in the routing stage a progress record.
 func (w *worker) isDue() bool {
 	if w.txns.tasks != nil {
 		return !w.fetchingPaused.Load() && w.txns.tasks.due()
@@ -434,7 +434,7 @@ func (w *worker) observe() (end func()) {
 	}
 }
 
-// resumeRead lets the partitions go on whose awaited schema has been read.
+// resumeRead makes the client fetch those partitions again whose awaited schema has been read.
 func (w *worker) resumeRead() {
 	for _, id := range w.txns.schemas.takeRead() {
 		if w.txns.tasks != nil {
@@ -446,9 +446,9 @@ func (w *worker) resumeRead() {
 }
 
 // resetSession ends the client's transaction session after a rebalance outside of a transaction. It reports
-// whether there was such a rebalance. It also drops the partitions whose revocation the session did not
-// report (A8). The End in it rewinds the client to the committed offsets, so the caller drops the polled
-// records and the client fetches them again.
+// whether there was such a rebalance. It also drops the partitions whose revocation the session did not report
+// (A8). It calls End, which sets the client back to the committed offsets. So the caller drops the polled
+// records, and the client fetches them again.
 func (w *worker) resetSession() (bool, error) {
 	if !w.member.takeRebalanced() {
 		return false, nil
@@ -463,9 +463,9 @@ func (w *worker) resetSession() (bool, error) {
 	return true, nil
 }
 
-// missingRights replaces an authorization error about one topic by the list of all rights on topics that
-// the broker reports as missing. The topic in the error can be a topic that the worker may write: under
-// transaction.version 0 or 1 a broker that denies one partition refuses to add all partitions of the
+// missingRights replaces an authorization error about one topic by the list of all rights on topics that the
+// broker reports as missing. The topic in the error may be one that the worker may write. The reason is that
+// under transaction.version 0 or 1 a broker that denies one partition refuses to add all partitions of the
 // request to the transaction, and franz-go then fails the records of all of them.
 func (w *worker) missingRights(err error) error {
 	if !errors.Is(err, kerr.TopicAuthorizationFailed) {

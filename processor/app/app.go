@@ -23,14 +23,15 @@ type App struct {
 	Topology *Topology
 	Manifest *Manifest
 	// Level is the level of the encodings that the app writes, see wire.LevelNewest. Set is the number of the
-	// route set in force; 0 at level 1, which has no route sets.
+	// route set in force; 0 at level 1, where there are no route sets.
 	Level int
 	Set   int64
-	// FileBehind is the number of the older set that equals the routes file of this process. It is 0 if the file
-	// is the set in force, and at level 1.
+	// FileBehind is set if the routes file of this process equals an older route set: it is the number of that
+	// set. It is 0 if the file equals the set in force, and at level 1.
 	FileBehind int64
-	// InForce are the routes of the set in force, or of the routes file at level 1: by them events get their
-	// keys. Routes also has the routes of older sets, because records of these may still come.
+	// InForce are the routes of the set in force, or of the routes file at level 1. Keys of new events are
+	// derived by these routes. Routes also has the routes of older sets, because records of these may still
+	// come.
 	InForce *rules.Routes
 	Hasher  hasher
 	// TokenApp identifies the app in its claim tokens. TokensNameApp reports whether the tokens that the app
@@ -38,7 +39,8 @@ type App struct {
 	TokenApp      uint64
 	TokensNameApp bool
 	// WritesProgress reports whether the routing stage writes progress records, by which the leases of claims
-	// end. An app that an earlier build created writes them once its tokens name the app, see nameApp.
+	// end. An app that an earlier build created writes progress records only once its tokens name the app, see
+	// nameApp.
 	WritesProgress bool
 	Routes         []*Route // by route index; the routes in force come first
 	// ByName has each route by its name and by its name in envelopes, routes of older sets included.
@@ -59,12 +61,12 @@ type App struct {
 	// routed events, in ascending order. The namespace's stream time follows the partitions of these topics. At
 	// level 1 Sources is empty: stream time is then the highest event time that a task has seen.
 	Sources map[uint8][]uint16
-	// GoesOn has the namespace ids whose stream time goes on without events, at the pace of broker time. Every
-	// route in force of such a namespace either says so in its time part or takes the record's timestamp as
-	// event time. For a namespace without a route in force, the routes of older sets decide.
+	// GoesOn has the namespace ids whose stream time advances without events, at the pace of broker time. These
+	// are the namespaces of which every route in force either says so in its time part or takes the record's
+	// timestamp as event time. For a namespace without a route in force, the routes of older sets decide.
 	GoesOn [256]bool
-	// RetiredUntil has, for each namespace id without a route in force, the broker time in Unix ms from which on
-	// the namespace's rows decide nothing: one retention after the first set without the route.
+	// RetiredUntil has a time for each namespace id without a route in force: the broker time in Unix ms from
+	// which on the namespace's rows decide nothing. That is one retention after the first set without the route.
 	RetiredUntil map[uint8]int64
 	// former has a route for each namespace whose key rule a promotion replaced, see Kept.
 	former []*Route
@@ -95,8 +97,8 @@ type Route struct {
 	Shared bool
 	// Retired reports whether the route belongs to an older set and not to the set in force.
 	Retired bool
-	// Shadow is the route in force of this route's shadow, which is a route of the app, too; nil without a
-	// shadow.
+	// Shadow is the route of the shadow that this route has in force; nil without a shadow. The route of a
+	// shadow is a route of the app, too.
 	Shadow *Route
 }
 
@@ -164,7 +166,7 @@ func (rt *App) goesOn(namespaceID uint8) bool {
 // addSources adds the topics of a route in force to the sources of its namespace.
 func (rt *App) addSources(r *Route) {
 	if r.Prepartitioned || rt.Level == wire.LevelOldest {
-		// A task of such a route is its own source: no other topic has to be followed.
+		// A task of such a route is its own source, so no other topic determines its stream time.
 		return
 	}
 	for _, topic := range r.Topics {
@@ -190,8 +192,8 @@ func (rt *App) numbered(r *rules.Route) *Route {
 	return info
 }
 
-// addRetired adds the routes of older sets. If a newer set has a route of the same namespace, or the namespace
-// is still in force, the older route gets the window of the newest of these sets.
+// addRetired adds the routes of older sets. If a newer set has a route of the same namespace, or if the
+// namespace is still in force, the older route gets the window of the newest set that has the namespace.
 func (rt *App) addRetired() {
 	sets := rt.Manifest.sets
 	if sets.current() == nil {
@@ -214,8 +216,8 @@ func (rt *App) addRetired() {
 	}
 }
 
-// SpanAt returns the window of a namespace id as of a route set: the window by which a task judged whose
-// checkpoint names the set. It returns false if no set up to that one has the namespace.
+// SpanAt returns the window that a namespace id had in a route set. A task whose checkpoint names that set
+// judged by this window. SpanAt returns false if neither this set nor an older one has the namespace.
 func (rt *App) SpanAt(set int64, namespaceID uint8) (dedup.Window, bool) {
 	if int(namespaceID) >= len(rt.Namespaces) {
 		return dedup.Window{}, false
@@ -223,8 +225,9 @@ func (rt *App) SpanAt(set int64, namespaceID uint8) (dedup.Window, bool) {
 	return rt.Manifest.sets.spanOf(set, rt.Namespaces[namespaceID])
 }
 
-// ClaimRoute returns the route of a claim: the route with the name, if it still has the namespace of the route
-// of, and of otherwise. A claim stores no name if its namespace had only one route when it was made.
+// ClaimRoute returns the route of a claim: the route with the name, if that route still has the same namespace
+// as the route of; otherwise it returns of. A claim stores no name if its namespace had only one route when the
+// claim was made.
 func (rt *App) ClaimRoute(name []byte, of *Route) *Route {
 	if route := rt.ByName[string(name)]; route != nil && route.Mode == rules.ClaimMode && route.NamespaceID == of.NamespaceID {
 		return route
@@ -246,9 +249,8 @@ func (rt *App) RereadLimits(ctx context.Context, admin *kadm.Client, topics []st
 // Limit returns the limits of a topic; the zero value for an unknown topic.
 func (rt *App) Limit(topic string) TopicLimits { return (*rt.Limits.Load())[topic] }
 
-// BatchBytes returns the size in bytes of the largest batch that a topic accepts. For an unknown topic it
-// returns Kafka's default (1 MiB), because franz-go also calls it for topics to which the client does not
-// produce.
+// BatchBytes returns the size in bytes of the largest batch that a topic accepts. franz-go also calls it for
+// topics to which the client does not produce. For such an unknown topic it returns Kafka's default (1 MiB).
 func (rt *App) BatchBytes(topic string) int32 {
 	if limits, ok := (*rt.Limits.Load())[topic]; ok {
 		return max(limits.MaxBytes, 1<<10)
@@ -304,8 +306,8 @@ func (r *Route) ReplyAddress(rec *kgo.Record) dedup.Address {
 }
 
 // QuestionAddress returns the address of the HTTP request that waits for the answer to a start or renewal of a
-// claim. It is zero if the app has no http part, or if the record has no valid address. It does not ask for a
-// route's http part, because any route of the namespace may have it.
+// claim. It is zero if the app has no http part, or if the record has no valid address. It does not matter which
+// route has the http part, because any route of the namespace may have it.
 func (rt *App) QuestionAddress(rec *kgo.Record) dedup.Address {
 	if rt.Topology.Verdicts == "" {
 		return dedup.Address{}

@@ -18,10 +18,10 @@ func (m *Manifest) tokenApp(app string) uint64 {
 	return max(1, binary.LittleEndian.Uint64(mac.Sum(nil)))
 }
 
-// nameApp makes the claim tokens of an app that an earlier build created name the app, and lets its leases end
-// by progress records. It reports whether it changed the manifest. A process of an earlier build would
-// dead-letter outcomes with such tokens, and would stop at progress records. nameApp therefore changes nothing
-// until it runs at a start while no process of the app runs.
+// nameApp changes an app that an earlier build created: from then on its claim tokens name the app, and its
+// leases end by progress records. It reports whether it changed the manifest. A process of an earlier build
+// would dead-letter outcomes with such tokens, and would stop at progress records. So nameApp changes nothing
+// until a start at which no process of the app runs.
 func (s *setup) nameApp(ctx context.Context, m *Manifest) bool {
 	claims := func(r *rules.Route) bool { return r.Mode == rules.ClaimMode }
 	if m.Version >= manifestVersionAppTokens || !slices.ContainsFunc(s.routes.Routes, claims) {

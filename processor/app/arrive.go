@@ -26,8 +26,8 @@ type Arrival struct {
 	Hold    string    `json:"hold"`
 	By      string    `json:"by,omitempty"`
 	At      time.Time `json:"at"`
-	// Seeded reports whether the tasks have stored all keys and stream times of the file, Released whether an
-	// operator has released the app in this cluster.
+	// Seeded reports whether the tasks have stored all keys and stream times of the file. Released reports
+	// whether an operator has released the app in this cluster.
 	Seeded   bool `json:"seeded,omitempty"`
 	Released bool `json:"released,omitempty"`
 }
@@ -90,9 +90,9 @@ func arrivedWith(rows Rows, app, file string) (*Arrival, error) {
 }
 
 // Arrive creates an app that comes from another cluster: its topics, its manifest with the partitioning secret
-// and the first offsets, and a hold. One transaction writes the rows and the manifest, so that a process that
-// finds the manifest also finds the hold and waits. If the app has already arrived with the file, Arrive
-// changes nothing.
+// and the first offsets, and a hold. One transaction writes the row of the hold and the manifest, so that a
+// process that finds the manifest also finds the hold and waits. If the app has already arrived with this file,
+// Arrive changes nothing.
 func Arrive(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, a *Arriving) error {
 	s := &setup{Conn: c, cfg: cfg, routes: routes}
 	t, err := s.setUpTopics(ctx)

@@ -34,7 +34,7 @@ func (u unreadRows) note(rec *kgo.Record, err error) {
 	}
 }
 
-// first returns the error of the smallest key, so that it is the same in every process; nil without errors.
+// first returns the error with the smallest key, so that every process returns the same one; nil without errors.
 func (u unreadRows) first() error {
 	if len(u) == 0 {
 		return nil
@@ -45,8 +45,8 @@ func (u unreadRows) first() error {
 // clockKey is the key of the row that ObserveClock writes, the only row whose value is plain text and not JSON.
 const clockKey = "clock"
 
-// checkRow returns an error if no build of oncebus could have written this row of the manifest topic. A
-// tombstone is readable; whether the app can be without the row is decided elsewhere.
+// checkRow returns an error if no build of oncebus could have written this row of the manifest topic. It accepts
+// a tombstone; whether the app can work without the row is decided elsewhere.
 func checkRow(rec *kgo.Record) error {
 	key := string(rec.Key)
 	if rec.Value == nil {
@@ -111,8 +111,8 @@ func BadRows(ctx context.Context, client *kgo.Client, t *Topology) (all []Refusa
 	return all, err
 }
 
-// RepairRow replaces an unreadable row of the manifest topic by the row before it. If compaction has removed
-// the row before, RepairRow deletes the unreadable row, unless the app cannot be without it.
+// RepairRow replaces an unreadable row of the manifest topic by the last readable row of the same key. If
+// compaction has removed that row, RepairRow deletes the unreadable row, unless the app cannot work without it.
 func RepairRow(ctx context.Context, c Conn, cfg Config, t *Topology, key string) error {
 	bad, err := readBadRows(ctx, c.Client, t)
 	if err != nil {

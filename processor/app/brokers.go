@@ -54,8 +54,8 @@ func (f *Facts) readBrokers(ctx context.Context, c Conn) error {
 	return err
 }
 
-// followSets replaces the facts' routes by the routes with which a start would go on, and returns the route
-// sets that would be in force then. With route sets, the routes file is only a proposal, see setup.join.
+// followSets replaces the facts' routes by the routes that a start would use, and returns the route sets that
+// would be in force then. For an app with route sets, the routes file is only a proposal, see setup.join.
 func (f *Facts) followSets() *Sets {
 	sets := f.manifest.sets
 	if !f.manifest.hasSets() {

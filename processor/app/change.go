@@ -106,10 +106,10 @@ func Apply(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, o Appl
 	}
 }
 
-// outcomesAfter returns the outcomes topics of former routes that a set of these routes still has to read. The
-// outcomes topics of the routes that are in force now are always among them: an event that is already routed
-// may still open a claim after the claims were counted. The outcomes topics of earlier routes are among them
-// while they have open claims. The result is never nil.
+// outcomesAfter returns the outcomes topics of former routes that the app still has to read after it puts these
+// routes in force. The result always contains the outcomes topics of the routes that are in force now: after the
+// claims were counted, an event that is already routed may still open a claim. It contains the outcomes topics
+// of earlier routes while these have open claims. The result is never nil.
 func (m *Manifest) outcomesAfter(ctx context.Context, routes *rules.Routes, o ApplyOptions) ([]FormerOutcomes, error) {
 	kept := []FormerOutcomes{}
 	add := func(f FormerOutcomes) {

@@ -16,9 +16,9 @@ import (
 // machine's monotonic clock. The app needs the estimate where the log has no broker time: for records whose
 // timestamp a producer set, and at the start of a task or transaction.
 //
-// The estimate becomes wrong if this machine was suspended, because the monotonic clock does not run meanwhile,
-// and if somebody sets the broker's clock. The app therefore compares every fetch with the estimate, and
-// observes the broker time again before it judges the next event if the estimate is doubtful.
+// The estimate becomes wrong in two cases: if this machine was suspended, because the monotonic clock does not
+// run meanwhile, and if somebody sets the broker's clock. The app therefore compares every fetch with the
+// estimate. If the estimate is doubtful, the app observes the broker time again before it judges the next event.
 type BrokerClock struct {
 	// Machine reads this machine's clocks; tests and simulations replace it.
 	Machine func() Instant
@@ -44,13 +44,14 @@ type observation struct {
 }
 
 const (
-	// agreeMax is how far two clocks may differ without a cause to look for: the clocks of two brokers, or the
-	// wall clock and the monotonic clock of this machine.
+	// agreeMax is how far two clocks may differ without being suspicious: the clocks of two brokers, or the wall
+	// clock and the monotonic clock of this machine.
 	agreeMax = time.Second
 	// stepMin is how much the estimate has to change for the change to count as a step.
 	stepMin = 10 * time.Second
-	// freshMax is the age up to which no record makes an observation doubtful. freshByWallMax is the age up to
-	// which this machine's wall clock does not; it is longer, because the wall clock may itself be wrong.
+	// freshMax is the age of an observation up to which no record makes the estimate doubtful.
+	// freshByWallMax is the age up to which this machine's wall clock does not make it doubtful; it is longer,
+	// because the wall clock may itself be wrong.
 	freshMax       = 10 * time.Second
 	freshByWallMax = 10 * time.Minute
 	// observeMax is how long an observation may take. It is short, because rebalance callbacks may wait for it.
@@ -94,7 +95,7 @@ func (c *BrokerClock) Steps() uint64 {
 	return c.steps
 }
 
-// Offset returns broker time minus this machine's wall clock; 0 before the first observation.
+// Offset returns broker time minus the time of this machine's wall clock; 0 before the first observation.
 func (c *BrokerClock) Offset() time.Duration {
 	now := c.Machine()
 	c.mu.Lock()
@@ -131,8 +132,8 @@ func (c *BrokerClock) Received(timestamp int64, newest bool) (doubtful bool) {
 	return doubtful
 }
 
-// Certain returns the latest event time, in ms, that Doubts never reports, whatever the skew: it is neither
-// after the estimate nor after this machine's wall clock.
+// Certain returns an event time, in ms, up to which Doubts returns false for any skew: the earlier of the
+// estimate and this machine's wall clock.
 func (c *BrokerClock) Certain() int64 {
 	now := c.Machine()
 	c.mu.Lock()
@@ -154,8 +155,9 @@ func (c *BrokerClock) Doubts(eventTime, skew int64) bool {
 
 func (o *observation) age(now Instant) time.Duration { return (now.Mono - o.Mono).Abs() }
 
-// observed takes the timestamp, in ms, that the broker gave to a record. This machine sent the record at sent,
-// and the broker has acknowledged it by now.
+// observed uses the timestamp, in ms, that the broker gave to a record. This machine sent the record at sent,
+// and the broker has acknowledged the record by now. So the broker's clock showed the timestamp between these
+// two times.
 func (c *BrokerClock) observed(timestamp int64, sent Instant) {
 	c.change(func(now Instant) (by time.Duration) {
 		switch earliest, latest := c.at.estimate(sent.Mono), c.at.estimate(now.Mono); {
@@ -164,7 +166,7 @@ func (c *BrokerClock) observed(timestamp int64, sent Instant) {
 		case timestamp < earliest:
 			by = time.Duration(timestamp-earliest) * time.Millisecond
 		}
-		c.at.broker, c.at.Instant = c.at.estimate(now.Mono), now // the observation is fresh again, and agrees with the broker
+		c.at.broker, c.at.Instant = c.at.estimate(now.Mono), now // fresh again, because it agrees with the broker
 		return by
 	})
 }

@@ -17,15 +17,15 @@ import (
 	"oncebus/processor/wire"
 )
 
-// clockTolerance is how much two clocks may differ without a finding. It includes the time of the requests that
-// read them.
+// clockTolerance is how much two clocks may differ without a finding. The requests that read the clocks take
+// time, so the tolerance includes that time.
 const clockTolerance = time.Minute
 
 // clockFacts are the readings of all clocks at the time of a diagnosis.
 type clockFacts struct {
 	machine time.Time
-	// broker is the brokers' time; zero if nothing shows it. If exact is false, the brokers' clock shows at
-	// least this time.
+	// broker is the brokers' time; zero if nothing shows it. If exact is false, broker is only a lower bound:
+	// the brokers' clock shows this time or a later one.
 	broker time.Time
 	exact  bool
 	inputs []newestEvent
@@ -66,7 +66,7 @@ func (f *Facts) readClocks(ctx context.Context, c Conn) error {
 		return err
 	}
 	for _, o := range newest {
-		if event := f.eventAt(ctx, c, o); event.route != nil { // no route reads the topic as an input: it has outcomes
+		if event := f.eventAt(ctx, c, o); event.route != nil { // no route: the topic has outcomes
 			f.clocks.inputs = append(f.clocks.inputs, event)
 		}
 	}
@@ -119,7 +119,7 @@ func (f *Facts) eventAt(ctx context.Context, c Conn, o kadm.ListedOffset) newest
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	reader := kafka.NewReader(c.Client, o.Topic, f.topology.Topics[o.Topic].ID, o.Partition)
-	// Without the right to read the topic, the record's timestamp remains the event time.
+	// If the user may not read the topic, the record's timestamp is used as the event time.
 	_ = reader.Read(ctx, o.Offset, o.Offset+1, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {
 			in := rules.Input{Topic: rec.Topic, Key: rec.Key, Value: rec.Value, Headers: (*wire.Headers)(&rec.Headers), Timestamp: rec.Timestamp.UnixMilli()}
@@ -139,8 +139,8 @@ func (f *Facts) eventAt(ctx context.Context, c Conn, o kadm.ListedOffset) newest
 	return event
 }
 
-// quorumTime returns the time of the active controller: the time at which it was last caught up with itself.
-// The request needs the right Describe on the cluster.
+// quorumTime returns the time of the active controller. The state of the quorum contains it as the time at which
+// the controller was last caught up with itself. The request needs the right Describe on the cluster.
 func quorumTime(ctx context.Context, client *kgo.Client) (at time.Time, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -13,13 +13,14 @@ import (
 	"oncebus/processor/security"
 )
 
-// Config has the settings that every client and topic of an app needs. The ingress and the commands that read
-// topics need no other settings.
+// Config has the settings that every client and every topic of an app needs. The ingress and the commands that
+// read topics need only these.
 type Config struct {
 	security.Config
 
-	// Partitions is the partition count of the repartition topic, 1 to PartitionsMax. It counts only when the
-	// topic is created: the manifest pins it. It is also the largest number of workers that can share the load.
+	// Partitions is the partition count of the repartition topic, 1 to PartitionsMax. It is used only when the
+	// topic is created, because the manifest pins it then. It is also the largest number of workers that can
+	// share the load.
 	Partitions int32 `env:"PARTITIONS" envDefault:"12" help:"partitions of the repartition topic, at its creation"`
 
 	// ReplicationFactor is the replication factor of the topics that oncebus creates, at most the number of
@@ -31,8 +32,8 @@ type Config struct {
 	// MinInsyncReplicasDefault, -1 the broker's default.
 	MinInsyncReplicas int16 `env:"MIN_INSYNC_REPLICAS" envDefault:"2" help:"min.insync.replicas of topics at their creation, at most their replicas; -1 = the broker's default"`
 
-	// CreateTopics makes a start also create missing input, output and dead-letter topics. A start always
-	// creates internal topics.
+	// CreateTopics makes a start also create missing input, output and dead-letter topics. A start creates
+	// internal topics with either value.
 	CreateTopics bool `env:"CREATE_TOPICS" envDefault:"false" help:"also create missing input and output topics"`
 
 	// Start is where the app begins to read a partition of an input topic that has no committed offset:
@@ -45,14 +46,14 @@ type Config struct {
 	TransactionTimeout time.Duration `env:"TRANSACTION_TIMEOUT" envDefault:"15s" help:"after what time the broker aborts an open transaction"`
 
 	// MaxDecompressedBatchBytes is the size in bytes to which a batch of an input topic may decompress. The app
-	// skips a larger batch and writes a dead letter that names its offsets. It does the same for a batch whose
-	// records take more memory than the largest of this setting, MaxDecompressedBytes and kafka.BudgetDefault. 0
-	// means DecompressedBatchBytesDefault.
+	// skips a larger batch and writes a dead letter that names the batch's offsets. It also skips a batch whose
+	// records take too much memory: more than the largest of this setting, MaxDecompressedBytes and
+	// kafka.BudgetDefault. 0 means DecompressedBatchBytesDefault.
 	MaxDecompressedBatchBytes int `env:"MAX_DECOMPRESSED_BATCH_BYTES" envDefault:"67108864" help:"bytes to which a batch of an input may decompress; for a larger one a dead letter names its offsets"`
 
-	// MaxDecompressedBytes bounds the memory of all decompressed batches of a process at a time, in bytes. It
-	// includes about 200 bytes for each record and 40 bytes for each header. A fetch ends before a batch that
-	// does not fit. A batch that is larger than the whole bound is decompressed alone. 0 means
+	// MaxDecompressedBytes bounds the memory of all batches of a process that are decompressed at the same time,
+	// in bytes. It includes about 200 bytes for each record and 40 bytes for each header. A fetch ends before a
+	// batch that does not fit. A batch that is larger than the whole bound is decompressed alone. 0 means
 	// kafka.BudgetDefault.
 	MaxDecompressedBytes int64 `env:"MAX_DECOMPRESSED_BYTES" envDefault:"67108864" help:"memory of all decompressed batches of the process at a time, with their records, about 200 bytes each; a larger batch is decompressed alone, and skipped with a dead letter if its records alone take more than this, 64 MiB and ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES"`
 

@@ -24,16 +24,16 @@ const Forever = math.MaxInt64
 // headers of a dead letter are the names of topics and the reason.
 const DeadLetterMinBytes = 8 << 10
 
-// max.message.bytes of a new internal topic. The largest value fits the default of MaxDecompressedBatchBytes.
-// If a broker refuses a value, the app tries half of it, and so on down to the smallest: this is Kafka's
-// default, and has room for every row and verdict.
+// max.message.bytes of a new internal topic. A reader can decompress a batch of the largest value with the
+// default of MaxDecompressedBatchBytes. If a broker refuses a value, the app tries half of it, and so on down to
+// the smallest value: this is Kafka's default, and has room for every row and verdict.
 const (
 	internalMaxMessage = 64 << 20
 	internalMinMessage = 1 << 20
 )
 
-// EnvelopeBytesMax is how many bytes an envelope may add to an event in the repartition topic. A batch of one
-// event there may be larger by this many bytes than its batch in the input.
+// EnvelopeBytesMax is how many bytes an envelope may add to an event in the repartition topic. So a batch with
+// one event may have this many bytes more there than in the input.
 const EnvelopeBytesMax = 64 << 10
 
 // Settings of new topics for which createTopic tries other values if a broker refuses them.
@@ -49,14 +49,14 @@ const (
 const (
 	segmentBytesSetting = "segment.bytes"
 	purgedSegmentBytes  = internalMaxMessage // for topics whose records are read once
-	// Rows of a changelog may stay for long, and each segment costs the broker open files: larger segments are
-	// fewer.
+	// Rows of a changelog may stay for long, and each segment costs the broker open files. So segments of
+	// changelogs are larger, and there are fewer.
 	changelogSegmentBytes = 4 * internalMaxMessage
 )
 
-// optionalSettings are the settings of new topics without which oncebus still works. If a broker refuses one,
-// outputs accept fewer timestamps, restores take longer, the brokers' disks become fuller, or a broker can lose
-// records (a start warns of the last).
+// optionalSettings are the settings of new topics without which oncebus still works. A broker may refuse one of
+// them. Depending on the setting, outputs then accept fewer timestamps, restores take longer, the brokers' disks
+// become fuller, or a broker can lose records (a start warns of the last).
 var optionalSettings = []string{timestampAfterSetting, minInsyncConfig, "segment.ms", segmentBytesSetting, "min.cleanable.dirty.ratio"}
 
 // internalMessageBytes returns the max.message.bytes that internal topics need: enough for the largest record
@@ -82,8 +82,9 @@ func manifestConfigs() map[string]string {
 	return map[string]string{"cleanup.policy": "compact", "retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
 }
 
-// repartitionConfigs returns the settings of the repartition topic. The app deletes its records below the
-// checkpoints; the broker must never delete them by age (G6). The records' timestamps are the broker time.
+// repartitionConfigs returns the settings of the repartition topic. The app deletes the topic's records below
+// the checkpoints, so the broker must never delete them by age (G6). The broker sets the timestamps of the
+// records (LogAppendTime), because the app uses them as broker time.
 func repartitionConfigs(maxMessage int) map[string]string {
 	return map[string]string{
 		"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1",
@@ -102,10 +103,10 @@ func verdictsConfigs(maxMessage int) map[string]string {
 }
 
 // changelogConfigs returns the settings of changelogs. The app deletes their records below the floors of the
-// checkpoints, by stream time; the broker must never delete them by age, because an app may be stopped for
-// longer than any retention (T2). The cleanup policy contains delete, because brokers refuse DeleteRecords with
-// compact alone. Every transaction writes the checkpoint row again: segments must roll and be cleaned often,
-// otherwise restores take long.
+// checkpoints, which follow stream time. The broker must never delete records by age, because an app may be
+// stopped for longer than any retention (T2). The cleanup policy contains delete, because brokers refuse
+// DeleteRecords with compact alone. Every transaction writes the checkpoint row again. So segments must roll and
+// be cleaned often: otherwise a restore reads many old checkpoint rows, and takes long.
 func changelogConfigs(maxMessage int) map[string]string {
 	return map[string]string{
 		"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1",
@@ -119,15 +120,16 @@ type TopicLimits struct {
 	MaxBytes int32
 	// BytesSetting is the name of the setting whose value MaxBytes is.
 	BytesSetting string
-	// ReadMax is the size in bytes to which the app decompresses a batch of the topic, if it reads it; 0 for no
-	// bound.
+	// ReadMax is the size in bytes to which the app decompresses a batch of the topic, if the app reads the
+	// topic; 0 for no bound.
 	ReadMax                 int
 	BeforeMaxMS, AfterMaxMS int64 // how far a timestamp may be before or after the broker time, in ms
 	AppendTime              bool  // whether the broker replaces timestamps by its own
 	Compacted               bool  // whether the topic is compacted, so that every record needs a key
 }
 
-// batchBytesSetting also bounds what oncebus writes to internal topics, because oncebus must read it again.
+// batchBytesSetting also bounds what oncebus writes to internal topics, because oncebus must read these batches
+// again.
 const batchBytesSetting = "ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES"
 
 // defaultMaxBytes is the max.message.bytes of a topic that does not set it.
@@ -159,8 +161,8 @@ func (t *Topology) readConfigs(ctx context.Context, admin *kadm.Client, topics .
 	return errors.Join(mistakes...)
 }
 
-// limitsOfFormer returns the limits of a topic of a former route, or Kafka's defaults if the app no longer has
-// the right to read them.
+// limitsOfFormer returns the limits of a topic of a former route. If the app no longer has the right to read
+// these limits, it returns Kafka's defaults.
 func (t *Topology) limitsOfFormer(ctx context.Context, admin *kadm.Client, name string) TopicLimits {
 	described, err := admin.DescribeTopicConfigs(ctx, name)
 	if err == nil && len(described) == 1 && described[0].Err == nil {
@@ -169,8 +171,8 @@ func (t *Topology) limitsOfFormer(ctx context.Context, admin *kadm.Client, name 
 	return t.limitsOf(name, nil)
 }
 
-// limitsOf returns the limits of a topic with these settings. The limits of an internal topic are at most what
-// its readers decompress.
+// limitsOf returns the limits of a topic with these settings. For an internal topic they are at most the size to
+// which the topic's readers decompress a batch.
 func (t *Topology) limitsOf(topic string, values map[string]string) TopicLimits {
 	limits := TopicLimits{
 		MaxBytes:     int32(configInt(values, maxMessageSetting, defaultMaxBytes)),
@@ -223,9 +225,10 @@ func ReadInputLimits(ctx context.Context, admin *kadm.Client, topics ...string) 
 	return all, nil
 }
 
-// timestampBound returns the bound, in ms, on how far a timestamp may be from the broker time. Kafka before 4.0
-// has a second setting for both bounds, message.timestamp.difference.max.ms. It applies where the first setting
-// has its default value or is unknown.
+// timestampBound returns the bound, in ms, on how far a timestamp may be from the broker time. Each bound has a
+// setting of its own. Kafka before 4.0 also has one setting for both bounds,
+// message.timestamp.difference.max.ms, which applies if the bound's own setting has its default value or is
+// unknown.
 func timestampBound(values map[string]string, name string) int64 {
 	if bound := configInt(values, name, Forever); bound != Forever {
 		return bound
@@ -282,8 +285,9 @@ func (t *Topology) checkConfigs(name string, values map[string]string) []error {
 	return mistakes
 }
 
-// readSettings reads the settings of the topics, as far as the user may. It does not use kadm, which returns an
-// error for all topics if one is denied: the app needs no right to describe the settings of its inputs.
+// readSettings reads the settings of the topics that the user may describe. It does not use kadm, which returns
+// an error for all topics if one is denied: the app does not need the right to describe the settings of its
+// inputs.
 func (f *Facts) readSettings(ctx context.Context, c Conn) error {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	for _, name := range f.existing() {
@@ -336,9 +340,10 @@ func (t *Topology) judgeSegments(name string, values map[string]string) []Findin
 }
 
 // judgeRetention finds topics that keep the events of a route for a shorter time than an input keeps them. An
-// event comes out with the timestamp that its producer wrote, and the broker deletes records by timestamp.
-// Example: raw keeps 30 days, unique 7. An app that starts on this history emits all of it, and the broker
-// deletes the events of three weeks from unique at its next look, before most consumers have read them.
+// event is emitted with the timestamp that its producer wrote, and the broker deletes records by timestamp.
+// Example: the input raw keeps 30 days, and the output unique keeps 7. An app that starts on this history emits
+// all of it. At its next retention check the broker deletes the events of three weeks from unique, before most
+// consumers have read them.
 func (f *Facts) judgeRetention() (findings []Finding) {
 	longest, input := map[string]int64{}, map[string]string{} // by the topic that a route writes
 	for _, route := range f.Routes.Routes {

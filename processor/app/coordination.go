@@ -20,8 +20,8 @@ const (
 	sessionMax         = "group.max.session.timeout.ms"
 )
 
-// readBrokerSettings reads the settings of all brokers. If the user lacks the right, the settings stay unknown;
-// so does a setting that a broker does not list.
+// readBrokerSettings reads the settings of all brokers. If the user lacks the right, the settings stay unknown.
+// If a broker does not list a setting, that setting stays unknown.
 func (f *Facts) readBrokerSettings(ctx context.Context, c Conn) {
 	ids := make([]int32, len(f.brokers))
 	for i := range f.brokers {
@@ -44,8 +44,8 @@ func number(settings map[string]string, name string) (int64, bool) {
 	return n, err == nil
 }
 
-// judgeCreation finds that Kafka cannot create the topics of its coordinators, because these need more replicas
-// than the cluster has brokers. Without these topics no group and no transaction begins.
+// judgeCreation finds out whether Kafka cannot create the topics of its coordinators, because they need more
+// replicas than the cluster has brokers. Without these topics no group can form and no transaction can begin.
 func (f *Facts) judgeCreation() []Finding {
 	var wrong []string
 	for _, of := range []struct{ topic, setting string }{{offsetsTopic, offsetsFactor}, {transactionsTopic, transactionsFactor}} {
@@ -67,7 +67,7 @@ func (f *Facts) judgeCreation() []Finding {
 	}}
 }
 
-// judgeSession finds that the brokers would refuse the session timeout of the workers.
+// judgeSession finds out whether the brokers would refuse the session timeout of the workers.
 func (f *Facts) judgeSession() []Finding {
 	timeout := f.SessionTimeout.Milliseconds()
 	for _, settings := range f.brokerSettings {

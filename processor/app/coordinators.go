@@ -24,7 +24,7 @@ type probe struct {
 	resource, name, operation string
 	err                       error
 	// fresh reports that no group or transactional id has used such a coordinator yet. The first request would
-	// make Kafka create a topic, so the probe is not sent.
+	// make Kafka create the coordinator's topic, so the diagnosis does not send the probe.
 	fresh bool
 }
 
@@ -35,7 +35,7 @@ func (f *Facts) readCoordinators(ctx context.Context, c Conn) error {
 	if err != nil {
 		return fmt.Errorf("list the groups: %w", err)
 	}
-	// Only the embedded broker has transactions without Kafka's topic.
+	// The embedded broker is the only one that has transactions without Kafka's topic for them.
 	open, _ := c.Admin.ListTransactions(ctx, nil, nil)
 	ids := []string{ManifestName(f.Config.AppID)}
 	for _, stage := range f.Stages {

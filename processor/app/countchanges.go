@@ -27,8 +27,8 @@ func (c *Counts) Open(rt *App) Counts {
 	return open
 }
 
-// Commit makes c equal to open, which Open returned. Its cost depends on what open has changed, not on all
-// counts.
+// Commit makes c equal to open, which Open returned. It only copies what open has changed, so its cost does not
+// depend on the number of all counts.
 func (c *Counts) Commit(open *Counts) {
 	for _, id := range open.changed {
 		open.copyNamespace(c, id)
@@ -38,7 +38,8 @@ func (c *Counts) Commit(open *Counts) {
 	c.tenants.commit()
 }
 
-// Discard makes open equal to c. Its cost depends on what open has changed, not on all counts.
+// Discard makes open equal to c. It only copies what open has changed, so its cost does not depend on all
+// counts.
 func (c *Counts) Discard(open *Counts) {
 	for _, id := range open.changed {
 		c.copyNamespace(open, id)
@@ -84,7 +85,7 @@ func (c *Counts) AppendChanges(dst []byte, open *Counts) []byte {
 	return dst
 }
 
-// appendChanges appends the numbers of events since before, and sets their flags in the byte at head.
+// appendChanges appends how many events were counted since before, and sets their flags in the byte at head.
 func (h *lookupCounts) appendChanges(dst []byte, head int, before *lookupCounts) []byte {
 	if n := h.judged - before.judged; n > 0 {
 		dst[head] |= wire.ChangedEvents
@@ -97,7 +98,8 @@ func (h *lookupCounts) appendChanges(dst []byte, head int, before *lookupCounts)
 	return dst
 }
 
-// appendChanges appends the keys since before, and adds 1 to the number of counters in the byte at head.
+// appendChanges appends how the keys changed since before, and adds 1 to the number of counters in the byte at
+// head.
 func (s *StatusCounter) appendChanges(dst []byte, head int, before *StatusCounter) []byte {
 	n := len(dst) + 1
 	if dst = s.AppendChanges(append(dst, byte(s.status)), &before.KeyCounter); len(dst) == n {

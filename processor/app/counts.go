@@ -20,11 +20,12 @@ type StatusCounter struct {
 	dedup.KeyCounter
 }
 
-// StatusWaiting is the status under which Counts counts the requests that wait for an outcome, by the first
-// seen time of their key. No row has this status.
+// StatusWaiting is a status that no row has. Under it Counts counts the requests that wait for an outcome, by
+// the first seen time of their key.
 const StatusWaiting dedup.Status = 0x40
 
-// statusesOf returns the statuses that are counted for a route: those of its rows, and those that no row has.
+// statusesOf returns the statuses under which Counts counts for a route: the statuses of the route's rows, and
+// StatusWaiting and the like, which no row has.
 func statusesOf(mode rules.Mode) []dedup.Status {
 	if mode == rules.ClaimMode {
 		return []dedup.Status{dedup.ClaimInProgress, dedup.Submitted, dedup.Completed, StatusWaiting, StatusDuplicates, StatusDelays}
@@ -47,8 +48,8 @@ type Counts struct {
 	senders *senders
 	tenants *tenants
 	// carried are the encoded counts of namespaces for which this process has no route. During a rolling update
-	// the task may come from a process with the route and go to another one: this process must keep their
-	// counts.
+	// the task may come from a process that has the route, and move on to another such process. So this process
+	// must keep the counts.
 	carried string
 	// changed has the namespace ids whose counts the open transaction may have changed since the last Commit or
 	// Discard; hasChanged is the same as a set.
@@ -124,9 +125,9 @@ func (c *Counts) LiveKeys(namespaceID uint8) (n uint64) {
 	return n
 }
 
-// Replace counts a stored row, and subtracts the row that it replaces (nil for none). A row with the status and
-// the first seen time of the replaced row is counted already. A row of an earlier window does not count: its
-// key has another row, and limits are limits on keys.
+// Replace counts a stored row, and subtracts the row that it replaces (nil for none). If both rows have the same
+// status and first seen time, the row is counted already. A row of an earlier window does not count: the key has
+// another row that counts, and limits are limits on keys.
 func (c *Counts) Replace(row, replaced *dedup.Row) {
 	if row.Earlier {
 		return
@@ -170,8 +171,8 @@ func (c *Counts) InProgress(namespaceID uint8) uint64 {
 	return c.Of(namespaceID, dedup.ClaimInProgress).Live()
 }
 
-// Advance subtracts the keys of a namespace id whose retention is over at its stream time, in ms. It returns
-// for how many keys the retention ended, and for how many the window, since the stream time before.
+// Advance subtracts the keys of a namespace id whose retention is over at its stream time, in ms. It returns for
+// how many keys the retention has ended since the last call, and for how many the window has.
 func (c *Counts) Advance(namespaceID uint8, streamTime int64) (ended dedup.Ended) {
 	c.note(namespaceID)
 	all := c.countersOf(namespaceID)
@@ -222,13 +223,13 @@ func (c *Counts) decodeHits(b []byte) (rest []byte, err error) {
 	return b[2+n+m:], nil
 }
 
-// Decode decodes into c what Encode wrote into a checkpoint. It carries namespace ids and statuses that c does
-// not have, because this process has no route for them. recount has the namespace ids whose window has changed,
-// so that their keys must be counted again. Errors wrap wire.ErrCheckpoint.
+// Decode decodes into c what Encode wrote into a checkpoint. Namespace ids and statuses for which this process
+// has no route become carried counts. recount has the namespace ids whose window has changed, so that their keys
+// must be counted again. Errors wrap wire.ErrCheckpoint.
 //
-// set is the route set of the process. A task that changes over to this set keeps its counts even if their
-// buckets are too wide for the new window: to count many keys again would stall the task. Later, buckets that
-// are too wide are a reason to count again. Buckets that are too narrow are merged.
+// set is the route set of the process. If the task is just changing over to this set, it keeps its counts even
+// if their buckets are too wide for the new window: to count many keys again would stall the task. Otherwise,
+// buckets that are too wide are a reason to count again. Buckets that are too narrow are merged.
 func (c *Counts) Decode(of *wire.Checkpoint, set int64) (recount map[uint8]bool, err error) {
 	recount = map[uint8]bool{}
 	c.carried = ""
@@ -283,8 +284,8 @@ func (c *Counts) Of(namespaceID uint8, status dedup.Status) *StatusCounter {
 	return nil
 }
 
-// TakeRows takes over the counters of rows of some namespaces from the counts of another reader, such as a
-// checkpoint's. If a counter is missing or counts by another window, it changes nothing and returns false.
+// TakeRows takes over the counters of rows of some namespaces from other counts, such as those of a checkpoint.
+// If a counter is missing or counts by another window, TakeRows changes nothing and returns false.
 func (c *Counts) TakeRows(from *Counts, namespaces map[uint8]bool, at *wire.Checkpoint) bool {
 	for i := range c.Counters {
 		if one := &c.Counters[i]; namespaces[one.NamespaceID] && one.CountsRows() {
@@ -302,7 +303,8 @@ func (c *Counts) TakeRows(from *Counts, namespaces map[uint8]bool, at *wire.Chec
 	return true
 }
 
-// CountsRows reports whether the counter counts rows, or requests that wait in rows.
+// CountsRows reports whether the counter counts rows, or requests that are stored in rows and wait for an
+// outcome.
 func (s *StatusCounter) CountsRows() bool { return !ofDuplicates(s.status) }
 
 // KeyCount is the number of keys of a namespace and status within retention in one task. A key counts until its

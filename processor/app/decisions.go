@@ -19,8 +19,8 @@ func (f *Facts) readDecisions(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// judgeDecisions finds partitions that cannot go on without a decision, and rows of the app that cannot be
-// read.
+// judgeDecisions finds partitions that wait for an operator's decision, and rows of the app in the manifest
+// topic that cannot be read.
 func (f *Facts) judgeDecisions() (findings []Finding) {
 	for i := range f.refusals {
 		r := &f.refusals[i]

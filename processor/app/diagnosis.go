@@ -27,8 +27,8 @@ type Diagnosis struct {
 	Clock  func() time.Time
 	Broker *BrokerClock
 	Disk   Disk
-	// Running says that a running process diagnoses itself. It leaves out what the process proves by running:
-	// the process uses the coordinators, and has created its topics.
+	// Running says that a running process diagnoses itself. It then leaves out the checks of what a running
+	// process proves: it uses the coordinators, and has created its topics.
 	Running bool
 }
 
@@ -45,7 +45,7 @@ type Facts struct {
 	// list them. denied has the topics that the user may not describe.
 	allowed map[string][]kadm.ACLOperation
 	denied  map[string]bool
-	// refused are the reasons for which a start with these topics and routes would end.
+	// refused are the reasons for which a start with these topics and routes would fail.
 	refused  []error
 	creates  []string // missing topics that a start creates
 	manifest *Manifest
@@ -67,7 +67,7 @@ type check struct {
 	name    string
 	read    func(*Facts, context.Context, Conn) error
 	verdict func(*Facts) []Finding
-	// starts reports that a start does the same by itself, so that a running process leaves the check out.
+	// starts reports that a start makes the same check anyway, so that a running process leaves this check out.
 	starts bool
 }
 

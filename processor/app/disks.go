@@ -20,7 +20,7 @@ type Disk struct {
 	Err                       error
 }
 
-// brokerDiskMin is a part of a broker's disk, in percent. With less free space the broker is at risk: a broker
+// brokerDiskMin is a percentage of a broker's disk. With less free space the broker is at risk, because a broker
 // whose disk is full stops.
 const brokerDiskMin = 10
 

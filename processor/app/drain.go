@@ -30,14 +30,14 @@ func Ends(ctx context.Context, c Conn, topic string) (map[int32]int64, error) {
 // errRecord makes a Reader stop at the first record.
 var errRecord = errors.New("a record")
 
-// Undrained returns the tasks of a topic that have not committed all records below their partition's end in
+// Undrained returns the tasks of a topic that have not yet committed all records below the partition's end in
 // ends. Control records and aborted records do not count.
 func Undrained(ctx context.Context, c Conn, t *Topology, topic string, ends map[int32]int64) ([]TaskID, error) {
 	return unread(ctx, c, t, GroupName(t.App, StageDedup), topic, ends, func(int32) int64 { return 0 })
 }
 
-// Unrouted returns the partitions of an input of the routing stage that have committed records below their end
-// in ends which the stage has not routed and committed yet.
+// Unrouted returns the partitions of an input with committed records below the partition's end in ends that the
+// routing stage has not yet routed and committed.
 func Unrouted(ctx context.Context, c Conn, rt *App, topic string, ends map[int32]int64) ([]TaskID, error) {
 	t := rt.Topology
 	return unread(ctx, c, t, GroupName(t.App, StageRoute), topic, ends, func(p int32) int64 {

@@ -11,10 +11,10 @@ import (
 	"oncebus/dedup/sketch"
 )
 
-// StatusDuplicates and StatusDelays are the statuses under which Counts counts the duplicates of each route by
-// day and by delay. No row has them. In a checkpoint they are key counters with buckets of one ms. Their "first
-// seen times" are numbers: the bits of the route (routeBits) plus the day or the delay. A build that does not
-// know these statuses therefore carries them like the counts of an unknown namespace.
+// StatusDuplicates and StatusDelays are statuses that no row has. Under them Counts counts the duplicates of
+// each route, by day and by delay. In a checkpoint these counts are key counters with buckets of one ms, whose
+// "first seen times" are numbers: the bits of the route (routeBits) plus the day or the delay. So a build that
+// does not know these statuses carries them like the counts of an unknown namespace.
 const (
 	StatusDuplicates dedup.Status = 0x41
 	StatusDelays     dedup.Status = 0x42

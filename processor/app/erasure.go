@@ -21,9 +21,9 @@ const erasurePrefix = "erase/"
 const ErasureRowsMax = 500
 
 // ErasureRequest asks the task of a partition to erase rows. It is a record of the manifest topic. The task
-// erases the rows in a transaction of its own. After the commit, the process that has the task removes the
-// request. If the process dies between, the request is applied twice, which changes nothing the second time: a
-// request names the events of its rows, not only their keys.
+// erases the rows in a transaction. After the commit, the process that has the task removes the request. If the
+// process dies before it has removed the request, the request is applied a second time. That changes nothing,
+// because a request names the events of its rows, and not only their keys.
 type ErasureRequest struct {
 	Name        string   `json:"-"` // the name of the request: the record key without its prefix
 	Task        TaskID   `json:"-"` // part of the name

@@ -29,8 +29,8 @@ type Finalized struct {
 // each live process can read the level and has the routes of the file, which become route set 1. Its error
 // names all processes that do not.
 //
-// A process of an earlier build that starts meanwhile stops at the first record that it cannot read, and
-// commits nothing of this record.
+// Finalize may miss a process of an earlier build that starts meanwhile. Such a process stops at the first record
+// that it cannot read, and commits nothing of this record.
 func Finalize(ctx context.Context, c Conn, cfg Config, file *rules.Routes, by string) (*Finalized, error) {
 	for {
 		f, err := finalizeOnce(ctx, c, cfg, file, by)
@@ -73,8 +73,8 @@ func finalizeOnce(ctx context.Context, c Conn, cfg Config, file *rules.Routes, b
 // answerMax is how long a process may take to answer the question of askLive.
 const answerMax = 10 * time.Second
 
-// askLive asks all processes which levels they can read and which routes they run, and returns the live
-// instances. Its error names each process that lacks what the new level needs.
+// askLive asks all processes which levels they can read and which routes they run, and returns the instances
+// that are running. Its error names each process that cannot read the new level, or runs other routes.
 func (s *setup) askLive(ctx context.Context, by string) (live []string, err error) {
 	t := newTopology(s.cfg.AppID, s.routes)
 	ask := Ask{ID: rand.Text(), By: by, At: time.Now().UTC().Truncate(time.Second)}

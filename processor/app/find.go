@@ -15,8 +15,8 @@ import (
 type Found struct {
 	Topology *Topology
 	Manifest *Manifest // nil before the app's first start
-	// routes are the routes of the app, file those of the caller. They are the same for an app without route
-	// sets.
+	// routes are the routes of the app, file those of the caller. For an app without route sets the two are the
+	// same.
 	routes, file *rules.Routes
 }
 

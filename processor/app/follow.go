@@ -10,7 +10,7 @@ import (
 )
 
 // A Follower follows the route sets and generations of an app in the records of its manifest topic, so that a
-// running process changes over without a restart.
+// running process can change over to them without a restart.
 type Follower struct {
 	conn     Conn
 	cfg      Config
@@ -36,8 +36,8 @@ func (f *Follower) Take(rec *kgo.Record) {
 	f.sets.note(rec)
 }
 
-// App returns the app with the set in force and the newest generation of partitions, if one of the two is newer
-// than than's; otherwise nil. It describes and checks topics as a start does, but creates and changes nothing.
+// App returns the app with the set in force and the newest generation of partitions. If the app than has both
+// already, App returns nil. It describes and checks topics as a start does, but creates and changes nothing.
 func (f *Follower) App(ctx context.Context, than *App) (*App, error) {
 	if err := f.sets.unread.first(); err != nil {
 		return nil, err

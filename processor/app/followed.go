@@ -9,9 +9,9 @@ import (
 
 const followedPrefix = "followed/"
 
-// Followed is the progress of a process before a switch: how many of the rows it has read that the switch
-// copies into the new tasks which the process will probably own. The process writes it to the manifest topic
-// until the switch has acted.
+// Followed says how far a process has followed the new tasks before a switch. The switch copies rows into the
+// changelogs of the new tasks, and the process reads those of the tasks that it will probably own. The process
+// writes this row to the manifest topic until the switch has acted.
 type Followed struct {
 	Instance string `json:"-"` // the instance id of the process: the record key without its prefix
 	Switch   int64  `json:"switch"`

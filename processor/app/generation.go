@@ -90,8 +90,8 @@ func (m *Manifest) moveTo(next manifestTopic, starts []int64) error {
 	return nil
 }
 
-// routeInput makes a prepartitioned topic a routed one. starts are the offsets, by partition, from which on its
-// records are routed. A partition that was added since is routed from its start.
+// routeInput makes a prepartitioned topic a routed one. starts are the offsets, by partition, from which on the
+// topic's records are routed. A partition without an entry, which was added later, is routed from its start.
 func (m *Manifest) routeInput(in SwitchInput, starts []int64) error {
 	at := slices.IndexFunc(m.Topics, func(t manifestTopic) bool { return t.Name == in.Topic && t.Role == rolePrepartitioned })
 	if at < 0 || len(starts) != int(m.Topics[at].Partitions) || len(starts) != int(in.Partitions) {
@@ -102,7 +102,7 @@ func (m *Manifest) routeInput(in SwitchInput, starts []int64) error {
 }
 
 // limitToTasks gives prepartitioned topics the number of partitions with which the app began. An operator may
-// have added partitions since, but no task reads them.
+// have added partitions since then, but no task reads the added ones.
 func (m *Manifest) limitToTasks(t *Topology) {
 	for _, have := range m.grown(t) {
 		topic := t.Topics[have.Name]
@@ -111,8 +111,8 @@ func (m *Manifest) limitToTasks(t *Topology) {
 	}
 }
 
-// grown returns the prepartitioned topics to which partitions were added, with their partition counts of
-// before.
+// grown returns the prepartitioned topics to which partitions were added, with the partition counts that they
+// had before.
 func (m *Manifest) grown(t *Topology) (all []manifestTopic) {
 	for _, have := range m.Topics {
 		topic, ok := t.Topics[have.Name]

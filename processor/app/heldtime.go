@@ -9,19 +9,19 @@ import (
 	"oncebus/processor/wire"
 )
 
-// HeldTime says that a source keeps the stream time of a namespace back. Until the source goes on, the app
-// keeps rows, and no event is late. Its JSON names are an interface: programs read them.
+// HeldTime says that a source keeps the stream time of a namespace back. Until the source is read further, the
+// app keeps rows longer, and no event becomes late. The JSON names are an interface: programs read them.
 type HeldTime struct {
 	Namespace string   `json:"namespace"`
 	Routes    []string `json:"routes"` // the routes that share the namespace
 	// Source is the input partition whose stream time is furthest behind, as topic/partition. It is only the
-	// topic as long as no router has said how many partitions the topic has.
+	// name of the topic until a router has said how many partitions the topic has.
 	Source string `json:"source"`
 	// BehindMS is how far the newest event is ahead of stream time, in ms of event time. If there is no stream
 	// time yet, it is how far the newest event is ahead of the oldest stored key.
 	BehindMS int64 `json:"behind_ms"`
 	// Since is the broker time from which on the newest event has been ahead by more than the grace. It is zero
-	// if the event is not, or if the time is unknown.
+	// if the event is not ahead by so much, or if the time is unknown.
 	Since time.Time `json:"since,omitzero"`
 	// StreamTime is the namespace's stream time in Unix ms; 0 if there is none.
 	StreamTime int64 `json:"-"`
@@ -59,8 +59,9 @@ func AddHeldTime(all []HeldTime, h HeldTime) []HeldTime {
 	return all
 }
 
-// HeldTimes returns, for each namespace of routes with sources, which source keeps its stream time back as of a
-// checkpoint. The entry of a namespace that is up to date has no source and is behind by 0.
+// HeldTimes returns an entry for each namespace of routes with sources: which source keeps the namespace's
+// stream time back, according to a checkpoint. The entry of a namespace that is up to date has no source and is
+// behind by 0.
 func (rt *App) HeldTimes(at *wire.Checkpoint, counts *Counts) (all []HeldTime) {
 	for i := range at.Sources {
 		s := &at.Sources[i]
@@ -79,8 +80,8 @@ func (rt *App) HeldTimes(at *wire.Checkpoint, counts *Counts) (all []HeldTime) {
 	return all
 }
 
-// newHeldTime returns what keeps stream time behind the highest event time. from is stream time or, without
-// stream time, the time of the oldest key; it is NoStreamTime if there is neither.
+// newHeldTime returns which source keeps stream time behind the highest event time. from is stream time. If
+// there is no stream time, from is the time of the oldest key; it is NoStreamTime if there is no key, either.
 func newHeldTime(s *wire.Sources, from, grace int64, topicName func(uint16) string) HeldTime {
 	held := HeldTime{grace: grace}
 	of, _, behind := s.LeastSource()

@@ -25,8 +25,8 @@ import (
 const holdKey, heldPrefix = "hold", "held/"
 
 // A Hold stops the input of an app while it is in force. The routing stage of every process commits its
-// transaction and pauses, and so do the tasks of prepartitioned topics. The ingress accepts no event.
-// Everything else goes on: the tasks still judge what was routed before.
+// transaction and pauses, and so do the tasks of prepartitioned topics. The ingress accepts no event. The tasks
+// of the repartition topic still judge what was routed before.
 type Hold struct {
 	ID     string    `json:"id"`
 	Reason string    `json:"reason"`
@@ -41,7 +41,7 @@ type Hold struct {
 	Set int64 `json:"set,omitempty"`
 	// Leaving reports that the app leaves this cluster: only TakeBack ends the hold. Left reports that the app
 	// now runs in another cluster: nothing ends the hold. Arriving reports that the app comes from another
-	// cluster: the hold can end once the app's keys are here.
+	// cluster: the hold can end once the app's keys are stored in this cluster.
 	Leaving  bool `json:"leaving,omitempty"`
 	Left     bool `json:"left,omitempty"`
 	Arriving bool `json:"arriving,omitempty"`
@@ -50,7 +50,8 @@ type Hold struct {
 	Since time.Time `json:"-"`
 }
 
-// NewHold returns a hold with a new random id. A limit of zero means no deadline.
+// NewHold returns a hold with a new random id. With a limit of zero the processes never release the hold by
+// themselves.
 func NewHold(reason, by string, limit time.Duration) *Hold {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
@@ -66,7 +67,7 @@ func (h *Hold) Began() time.Time {
 	return h.Since
 }
 
-// Expired reports whether the limit of the hold is over at the broker time now.
+// Expired reports whether the time limit of the hold has passed at the broker time now.
 func (h *Hold) Expired(now time.Time) bool {
 	return h.LimitMS > 0 && !h.Since.IsZero() && now.Sub(h.Since).Milliseconds() > h.LimitMS
 }
@@ -201,9 +202,9 @@ func (h *Holds) SwitchOf(topic string, repartitioned bool) (seen switchover.Seen
 	return h.change, repartitioned || slices.ContainsFunc(h.inputs, func(in SwitchInput) bool { return in.Topic == topic })
 }
 
-// For returns the hold that applies to a process which works with the partitions of a generation: the process
-// must not route, and must not judge a prepartitioned topic. It returns nil if no hold applies. Once a switch
-// has acted, a hold applies for good to the generation before it: the process must first change over to the new
+// For returns the hold that applies to a process which works with the partitions of a generation; nil for none.
+// Under a hold the process must not route, and must not judge a prepartitioned topic. Once a switch has acted, a
+// hold applies to the generation before it for ever, because the process must first change over to the new
 // generation.
 func (h *Holds) For(generation int64) *Hold {
 	h.mu.Lock()

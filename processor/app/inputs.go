@@ -63,8 +63,8 @@ func (f *Facts) readLags(ctx context.Context, c Conn, stage string, topics []str
 	return nil
 }
 
-// waiting returns how many offsets wait from a position on; -1 if the partition's leader does not say. Markers
-// of transactions before the first waiting record do not count.
+// waiting returns how many offsets wait from a position on; -1 if the partition's leader does not answer.
+// Control records before the first waiting record do not count.
 func waiting(ctx context.Context, r *kafka.Reader, at int64) int64 {
 	end, err := r.StableEnd(ctx)
 	if err != nil {
@@ -122,7 +122,8 @@ func (f *Facts) judgeInputs() []Finding {
 	return []Finding{{Level: level, Text: held + ": " + h.Reason + kind + "; " + text, Action: action}}
 }
 
-// wayOut returns the kind of a hold as text, how much the hold matters, and what the operator can do to end it.
+// wayOut returns what kind of hold this is, as text, how much it matters, and what the operator can do to end
+// it.
 func (h *Hold) wayOut() (level Level, kind, action string) {
 	switch {
 	case h.Left:
@@ -161,8 +162,8 @@ func (f *Facts) readTime(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// addHeldTimes adds what keeps stream times back as of a checkpoint. Without a stream time, the oldest sample
-// that has an event says from when on rows are kept.
+// addHeldTimes adds which sources keep stream times back as of a checkpoint. If a namespace has no stream time,
+// the oldest sample that has an event says since when rows are kept.
 func (f *Facts) addHeldTimes(at *wire.Checkpoint) {
 	for i := range at.Sources {
 		s := &at.Sources[i]

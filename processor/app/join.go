@@ -22,9 +22,9 @@ func (s *setup) readSets(ctx context.Context) (*Manifest, error) {
 	return readManifest(ctx, s.Client, t)
 }
 
-// join starts a process of an app that has route sets. The routes file of the process is only a proposal: the
-// set in force decides. If the file differs from it only by harmless changes, join puts the file in force as
-// the next set.
+// join starts a process of an app that has route sets. The routes file of the process is only a proposal, and
+// the set in force decides. If the file differs from that set only by harmless changes, join puts the file in
+// force as the next set.
 func (s *setup) join(ctx context.Context, m *Manifest) (*App, error) {
 	file, number := s.routes, m.sets.inForce
 	plan := m.plan(file, nil)

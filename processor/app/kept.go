@@ -7,7 +7,8 @@ import (
 )
 
 // Kept returns the routes by whose rules rows are kept: Routes, and one more route for each namespace whose key
-// rule a promotion replaced. Such a former rule judges no event, and has no name of its own.
+// rule a promotion replaced. The rows of such a namespace stay for a while, but its rule judges no event and has
+// no name of its own.
 func (rt *App) Kept() []*Route {
 	if len(rt.former) == 0 {
 		return rt.Routes
@@ -15,8 +16,8 @@ func (rt *App) Kept() []*Route {
 	return slices.Concat(rt.Routes, rt.former)
 }
 
-// addKept computes until when the rows of namespaces without a route in force decide. It also adds the former
-// key rules that a promotion replaced: the namespaces of these rules have no other route.
+// addKept computes until when the rows of namespaces without a route in force can decide an event. It also adds
+// the former key rules that a promotion replaced, because the namespaces of these rules have no other route.
 func (rt *App) addKept() {
 	for id := range rt.Manifest.Namespaces {
 		last, at := rt.Manifest.sets.lastOf(rt.Manifest.Namespaces[id].Name)
@@ -36,9 +37,9 @@ func (rt *App) addKept() {
 	}
 }
 
-// lastOf returns the route of a namespace in the newest set that has such a route. retiredAt is the broker
-// time, in Unix ms, of the set after it, from which on no event is judged in the namespace; 0 if the route is
-// in force.
+// lastOf returns the route of a namespace in the newest set that has such a route. retiredAt is the broker time,
+// in Unix ms, at which the set after that one was stored: since then no event is judged in the namespace. It is
+// 0 if the route is in force.
 func (s *Sets) lastOf(namespace string) (last *rules.Route, retiredAt int64) {
 	if s == nil {
 		return nil, 0

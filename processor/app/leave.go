@@ -6,16 +6,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// TakeBack ends the hold of an app that leaves its cluster, and returns the hold. By calling it, an operator
-// states that the app was not released in the other cluster. A file that was written under the hold must not be
-// used any more.
+// TakeBack ends the hold of an app that leaves its cluster, and returns the hold. By calling TakeBack, an
+// operator states that the app was not released in the other cluster. A file that was exported under the hold
+// must not be used any more.
 func TakeBack(ctx context.Context, c Conn, cfg Config, t *Topology) (ended *Hold, err error) {
 	before, _, err := changeResidence(ctx, c, cfg, t, Residence.TakeBack)
 	return before.Hold, err
 }
 
-// Leave makes the hold of an app that leaves its cluster final, and returns the hold: from then on TakeBack
-// refuses. By calling it, an operator states that the app was released in the other cluster.
+// Leave makes the hold of an app that leaves its cluster final, and returns the hold: TakeBack refuses from then
+// on. By calling Leave, an operator states that the app was released in the other cluster.
 func Leave(ctx context.Context, c Conn, cfg Config, t *Topology) (left *Hold, err error) {
 	_, after, err := changeResidence(ctx, c, cfg, t, Residence.Leave)
 	return after.Hold, err

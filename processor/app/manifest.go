@@ -22,14 +22,15 @@ import (
 // ManifestKey is the record key of the manifest in the topic <app>-manifest.
 const ManifestKey = "manifest"
 
-// Versions of the manifest. Since version 2 claim tokens name the app: a build that cannot read such tokens
-// also refuses the manifest, so that it does not dead-letter their outcomes. Version 3 added a level and route
-// sets.
+// Versions of the manifest. With version 2 claim tokens name the app. A build that cannot read such tokens would
+// dead-letter their outcomes, so it must refuse the app: it does, because it cannot read the manifest's version.
+// Version 3 added a level and route sets.
 const manifestVersion, manifestVersionAppTokens, manifestVersionLevels = 1, 2, 3
 
-// Manifest pins everything on which stored state depends (invariant 9): the partitioning hash, partition
-// counts, key rules, encodings, and the numbers that rows use for topics and namespaces. It is a record of a
-// compacted topic of its own, because the app also deletes records of changelogs by stream time.
+// Manifest pins everything on which stored state depends (invariant 9): the partitioning hash, partition counts,
+// key rules, encodings, and the numbers that rows use for topics and namespaces. It is a record of a compacted
+// topic of its own. It cannot be a record of a changelog, because the app deletes records of changelogs by
+// stream time.
 type Manifest struct {
 	Version int `json:"version"`
 	// Level is the level of the encodings that processes write, see wire.LevelNewest. A manifest of version 1 or
@@ -75,8 +76,8 @@ type manifestTopic struct {
 	// end with ONCEBUS_START=latest, otherwise its start. A partition that was added later is read from offset
 	// 0. A topic that was recreated since, which shows by its topic id, is read from its start.
 	Starts []int64 `json:"starts,omitempty"`
-	// StateLost reports that the changelog was recreated after tasks had run. A task without a checkpoint may
-	// then have run before.
+	// StateLost reports that the changelog was recreated after tasks had run. So a task without a checkpoint may
+	// have run before.
 	StateLost bool `json:"state_lost,omitempty"`
 	// Generation counts how often the input of the tasks was recreated. A task whose checkpoint belongs to an
 	// earlier input begins at the start of the new one.
@@ -119,8 +120,8 @@ func (m *Manifest) TopicNumber(name string) uint16 {
 }
 
 // Start returns the first offset to read in a partition of an input topic for which the group has no committed
-// offset. id is the topic's present id. pinned reports whether the manifest knows the topic with this id: then
-// the partition once had this offset, and records from it on that are missing now are lost.
+// offset. id is the topic's present id. pinned reports whether the manifest knows the topic with this id. If so,
+// the partition once had this offset, and records from this offset on that are missing now are lost.
 func (m *Manifest) Start(topic string, id [16]byte, partition int32) (offset int64, pinned bool) {
 	for _, t := range m.Topics {
 		if t.Name != topic || t.ID != TopicIDText(id) || t.Starts == nil {
@@ -168,8 +169,8 @@ func (m *Manifest) unknown(t *Topology, routes *rules.Routes) (names []string) {
 }
 
 // reconcileTopics adds new topics to the manifest, and returns the contradictions between the manifest and the
-// other topics. It returns an error if a topic is new and one of its partitions has no leader: the manifest
-// could not say where to begin.
+// other topics. It returns an error if a partition of a new topic has no leader, because the first offset to
+// read in that partition cannot be listed.
 func (m *Manifest) reconcileTopics(t *Topology) (changed bool, contradictions []error, err error) {
 	m.limitToTasks(t)
 	for _, want := range t.manifestTopics() {
@@ -243,9 +244,9 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 	return changed, errors.Join(mistakes...)
 }
 
-// extendKeys pins the key rules of routes that an operator puts in force, where a rule is the pinned rule with
-// more sources after its own. Everything else that compares routes with the manifest refuses such a rule: a
-// single process that started with it would store keys that the other processes do not derive.
+// extendKeys changes the pinned key rules for routes that an operator puts in force, if a rule is the pinned
+// rule with more sources after the pinned ones. Any other comparison of routes with the manifest refuses such a
+// rule: a single process that started with the rule would store keys that the other processes do not derive.
 func (m *Manifest) extendKeys(routes *rules.Routes) {
 	for _, route := range routes.Routes {
 		for i := range m.Namespaces {
@@ -343,8 +344,8 @@ func (m *Manifest) refuseLater(app string) error {
 }
 
 // setUpManifest reads the manifest, adds new topics and namespaces of the routes, and writes the manifest if it
-// changed. Processes that start at the same time use the same transactional id: the process that registers it
-// last fences the others. These read the manifest that it wrote, and try again.
+// changed. Processes that start at the same time use the same transactional id: the process that registers the
+// id last fences the others. The fenced processes read the manifest that this process wrote, and try again.
 func (s *setup) setUpManifest(ctx context.Context, t *Topology) (*Manifest, error) {
 	for {
 		m, err := readManifest(ctx, s.Client, t)
@@ -378,9 +379,9 @@ func (s *setup) setUpManifest(ctx context.Context, t *Topology) (*Manifest, erro
 	}
 }
 
-// writeManifest writes the manifest. It first registers the manifest's transactional id, which fences an
-// earlier writer, and only then reads the manifest that it replaces: nobody can change the manifest between its
-// read and its write.
+// writeManifest writes the manifest. It first registers the manifest's transactional id, which fences an earlier
+// writer, and then reads the manifest that it is about to replace. In this order no other process can change the
+// manifest between the read and the write.
 func (s *setup) writeManifest(ctx context.Context, t *Topology) (*Manifest, error) {
 	var m *Manifest
 	written := false

@@ -8,10 +8,10 @@ import (
 
 const markPrefix = "mark/"
 
-// Mark is an offset of a routed input partition up to which the app has routed the partition's records. The
-// routing stage writes marks in its transactions: when it first reads a partition, then at intervals, and at a
-// clean stop. If the group's committed offsets are gone (expired, for example), marks tell a partition that was
-// read before from a new one.
+// Mark is the offset up to which the app has routed the records of a routed input partition. The routing stage
+// writes marks in its transactions: when it first reads a partition, then at intervals, and at a clean stop. If
+// the group's committed offsets are gone (expired, for example), a mark shows that a partition was read before
+// and is not new.
 type Mark struct {
 	TopicID string `json:"topic_id"`
 	Offset  int64  `json:"offset"` // the next offset to route

@@ -12,8 +12,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// markInterval is the time between two marks of a busy partition. If a process is killed and the group's
-// offsets are lost, an operator can let the app go on from the last mark: at most this much is routed again.
+// markInterval is the time between two marks of a busy partition. If a process is killed and the group's offsets
+// are lost, an operator can let the app continue from the last mark: then at most the records of one interval
+// are routed again.
 const markInterval = time.Minute
 
 // Marks writes the marks of the partitions that a worker of the routing stage has. A mark is part of a routing
@@ -54,7 +55,7 @@ func NewMarks(rt *App, holds *Holds) *Marks {
 
 // Assign adds a partition: position is the offset to route next, epoch the leader epoch of the record before it
 // (-1 if unknown), mark the partition's mark (nil for none). The caller must not add a partition that waits for
-// an operator's decision: its mark must stay as it is.
+// an operator's decision, because the mark of such a partition must not change.
 func (m *Marks) Assign(id TaskID, position int64, epoch int32, mark *Mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,7 +155,7 @@ func (m *Marks) AddFronts(inputs []wire.InputProgress) []wire.InputProgress {
 	return added
 }
 
-// Behind reports whether a clean stop would have marks to write.
+// Behind reports whether a clean stop would have marks to write, because positions are after their marks.
 func (m *Marks) Behind() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,8 +172,8 @@ func (m *Marks) next(id TaskID, h *heldMark, clean bool) Mark {
 	return Mark{TopicID: TopicIDText(m.rt.Topology.Topics[id.Topic].ID), Offset: max(h.position, h.open), Clean: clean}
 }
 
-// Write produces the marks that are due into the open transaction. With clean, it produces the mark of every
-// partition whose mark is behind.
+// Write produces the marks that are due into the open transaction. If clean is true, it produces the mark of
+// every partition whose mark is behind its position.
 func (m *Marks) Write(send func(*kgo.Record), now time.Time, clean bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,8 +202,8 @@ func (m *Marks) HoldsAll(hold *Hold) bool {
 	return true
 }
 
-// WriteHeld produces the missing rows of held partitions into the open transaction. It is the worker's last
-// transaction until the hold is released.
+// WriteHeld produces the rows of held partitions that have no row yet into the open transaction. That
+// transaction is the worker's last one until the hold is released.
 func (m *Marks) WriteHeld(send func(*kgo.Record), hold *Hold) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,7 +236,8 @@ func (m *Marks) Positions(topic string) map[int32]int64 {
 	return positions
 }
 
-// Skipped tells Marks that the open transaction skips a batch of a partition and goes on at next.
+// Skipped tells Marks that the open transaction skips a batch of a partition, so that next is the next offset to
+// route.
 func (m *Marks) Skipped(id TaskID, next int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -283,9 +285,9 @@ func (m *Marks) LimitOffsets(req *kmsg.TxnOffsetCommitRequest) {
 	req.Topics = slices.DeleteFunc(req.Topics, func(t kmsg.TxnOffsetCommitRequestTopic) bool { return len(t.Partitions) == 0 })
 }
 
-// AddOffsets adds the offsets of pending marks and hold rows to a commit that lacks them. With progress it also
-// adds the offsets of outcomes topics, or of any one partition if the commit would be empty: the group cannot
-// fence a commit without an offset (A7).
+// AddOffsets adds the offsets of pending marks and hold rows to a commit that lacks these offsets. If progress
+// is true, it also adds the offsets of outcomes topics. If the commit would still be empty, it adds the offset
+// of any one partition, because the group cannot fence a commit without an offset (A7).
 func (m *Marks) AddOffsets(req *kmsg.TxnOffsetCommitRequest, progress bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -300,7 +302,7 @@ func (m *Marks) AddOffsets(req *kmsg.TxnOffsetCommitRequest, progress bool) {
 		switch {
 		case present[id]:
 			continue
-		case h.open >= 0: // polled before an earlier transaction, routed in this one
+		case h.open >= 0: // records polled before an earlier transaction were routed in this one
 		case h.pending != nil:
 			next = h.pending.Offset
 		case h.pendingHeld != "":

@@ -37,8 +37,8 @@ const commitFormat = "%d/%d@%d"
 const awaitsProgress = "+claims"
 
 // OffsetMetadata returns the metadata with which a process commits the offset at: its instance, the transaction
-// and the offset. The metadata contains the offset because a tool that moves an offset may keep the metadata:
-// CommitOf then sees that the two differ.
+// and the offset. The metadata contains the offset because a tool that moves a committed offset may keep the
+// metadata: CommitOf can then see that the offset in the metadata is not the committed one.
 func OffsetMetadata(instance string, c Commit, at int64) string {
 	text := instance + "#" + fmt.Sprintf(commitFormat, c.Generation, c.Sequence, at)
 	if c.AwaitsProgress {
@@ -87,7 +87,8 @@ func ForeignOffsets(ctx context.Context, client *kgo.Client, group string, parti
 type Bounds struct{ Start, End int64 }
 
 // ListMax bounds how long offsets are listed. If a broker does not answer or has just lost a leadership, the
-// client asks it again for half a minute; the answers of the other brokers are there long before.
+// client asks again for half a minute. The answers of the other brokers come much earlier, so the listing does
+// not wait that long.
 const ListMax = 5 * time.Second
 
 // ListBounds lists the bounds of partitions. The bounds of a partition without a leader are unknown: unlisted

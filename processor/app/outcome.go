@@ -103,10 +103,10 @@ func (rt *App) refuseToken(read *wire.OutcomeEnvelope) string {
 	return ""
 }
 
-// OutcomePartition returns the partition of the task that has a claim. In the first generation the token says
-// it. A token of an earlier generation names a partition of that generation, so from the second generation on
-// the key decides. A claim of an order in the present generation is where its token says, because an app with
-// orders cannot move.
+// OutcomePartition returns the partition of the task that has a claim. In the first generation this is the
+// partition in the token. A token of an earlier generation names a partition of that generation, so from the
+// second generation on the partition is computed from the key. The claim of an order in the present generation
+// is in the partition that its token names, because an app with orders cannot move.
 func (rt *App) OutcomePartition(route *Route, token *dedup.Token) int32 {
 	if rt.Topology.Generation == 1 || route.HasOrder() && token.Partition < rt.Topology.Topics[rt.Topology.Repartition].Partitions {
 		return token.Partition

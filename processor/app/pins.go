@@ -15,7 +15,7 @@ import (
 // requests, and creates nothing.
 func (f *Facts) readTopics(ctx context.Context, c Conn) error {
 	s := &setup{Conn: c, validate: true, cfg: f.Config, routes: f.Routes}
-	counted := *f.topology // a prepartitioned topic with added partitions does not keep a start from running: judgeManifest finds it
+	counted := *f.topology // a start works with added partitions; judgeManifest reports them
 	if counted.Topics = maps.Clone(counted.Topics); f.manifest != nil {
 		f.manifest.limitToTasks(&counted)
 	}
@@ -40,8 +40,8 @@ func (f *Facts) readTopics(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// aboutDenied reports whether an error is about a topic that the user may not describe. Such a topic may exist;
-// judgeRights reports the missing right.
+// aboutDenied reports whether an error is about a topic that the user may not describe. Such a topic may exist,
+// so the error shows only a missing right, which judgeRights reports.
 func (f *Facts) aboutDenied(err error) bool {
 	for name := range f.denied {
 		if strings.Contains(err.Error(), "topic "+name+" ") || strings.Contains(err.Error(), "changelog "+name+" ") {

@@ -16,8 +16,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// A promotion puts the key rule of a shadow in force. Another run of the command can repeat every step, and a
-// command that was killed leaves nothing to mend:
+// A promotion puts the key rule of a shadow in force, in the steps below. If the command is killed, it leaves
+// nothing that has to be repaired, and another run of the command can repeat every step:
 //
 //	hold  routers commit and pause, the ingress responds with 503; the hold has a limit
 //	drain the tasks judge all that was routed, and then all that they sent to shadows
@@ -25,11 +25,11 @@ import (
 //	act   one transaction writes the next set, and takes the limit from the hold
 //	join  the checkpoint of every task names the new set; then the hold ends
 //
-// After the act, a task that has joined the new set judges no record with a key of the old rule: the record
-// waits until the hold is over, then the task derives its key again and forwards it to the task of the new key.
-// Records with new keys are first written when all tasks have joined. In the log of each task they therefore
-// come after all shadow records, and they find the rows of all emitted events. The drain only makes the pause
-// short: that no event is emitted twice does not depend on it.
+// After the act, a task that has joined the new set judges no record with a key of the old rule. The record
+// waits until the hold is over. The task then derives the key of the record again and forwards the record to the
+// task of the new key. Records with new keys are first written when all tasks have joined. In the log of each
+// task they therefore come after all shadow records, and so the task finds the rows of all emitted events when
+// it judges them. The drain is not what prevents that an event is emitted twice: it only makes the pause short.
 //
 // After the act, any process ends the hold once all tasks have joined the new set.
 
@@ -84,9 +84,9 @@ func Unjoined(ctx context.Context, c Conn, t *Topology, set int64) (left []TaskI
 	return left, nil
 }
 
-// Promote writes the route set that puts a shadow in force, and changes the hold so that it only ends when all
-// tasks have joined this set. It returns an operator error if the hold has ended, or if another set is in force
-// by now.
+// Promote writes the route set that puts a shadow in force, and changes the hold so that it ends only when all
+// tasks have joined this set. It returns an operator error if the hold has ended, or if another set was put in
+// force meanwhile.
 func Promote(ctx context.Context, c Conn, cfg Config, found *Found, state *ShadowState, hold *Hold, by string) (set int64, err error) {
 	current := found.Manifest.sets.current()
 	next := newRouteSet(current.Number+1, found.file, by)
@@ -123,7 +123,7 @@ func Promote(ctx context.Context, c Conn, cfg Config, found *Found, state *Shado
 	return next.Number, err
 }
 
-// checkHold returns an operator error unless this hold is in force and has not acted.
+// checkHold returns an operator error unless this hold is in force and its promotion has not acted yet.
 func (s *setup) checkHold(ctx context.Context, t *Topology, hold *Hold) error {
 	rows, err := ReadRows(ctx, s.Client, t)
 	if err != nil {
@@ -172,7 +172,7 @@ func BeginPromotion(ctx context.Context, c Conn, cfg Config, t *Topology, hold *
 		case before != nil && before.Switch != hold.Switch:
 			return nil, kafka.OperatorErrorf("the app is held already, since %s: %s; end that first", before.At.Format(time.RFC3339), before.Reason)
 		}
-		in = hold // its limit begins now, also if it replaces the hold of an earlier command
+		in = hold // the limit begins now, also if this hold replaces that of an earlier command
 		rec, err := encodeRow(holdKey, hold)
 		return []*kgo.Record{rec}, err
 	})

@@ -68,8 +68,8 @@ func (s *setup) adopt(ctx context.Context, t *Topology, m *Manifest, topic strin
 	return kafka.OperatorErrorf("no tasks read or write topic %s; the topics are %s", topic, strings.Join(names, ", "))
 }
 
-// editManifest changes the manifest under its transactional id, which fences a process that starts at the same
-// time. It writes rows in the same transaction.
+// editManifest changes the manifest under the manifest's transactional id, which fences a process that starts at
+// the same time. It writes rows in the same transaction.
 func (s *setup) editManifest(ctx context.Context, t *Topology, edit func(*Manifest) error, rows ...*kgo.Record) error {
 	return s.writeFenced(ctx, t, func() ([]*kgo.Record, error) {
 		m, err := readManifest(ctx, s.Client, t)

@@ -44,7 +44,7 @@ const (
 	RecordUnreadable Problem = "record-unreadable"
 )
 
-// Way is a way to go on after a refusal.
+// Way is a way in which a partition can continue after a refusal.
 type Way string
 
 // The ways. An operator chooses one of them with a flag of 'oncebus accept'.
@@ -98,7 +98,7 @@ type Refusal struct {
 	Instance string    `json:"instance,omitempty"`
 }
 
-// RefuseRecord returns the refusal of a task that has met a record which this build cannot read.
+// RefuseRecord returns the refusal for a task that has read a record which this build cannot decode.
 func RefuseRecord(id TaskID, e *wire.UnreadableError) Refusal {
 	return Refusal{
 		Topic: id.Topic, Partition: id.Partition, Problem: RecordUnreadable, Ways: []Way{SkipRecord}, Record: e.Record, Facts: "digest " + e.Digest,
@@ -109,9 +109,9 @@ func RefuseRecord(id TaskID, e *wire.UnreadableError) Refusal {
 // Name returns topic/partition.
 func (r *Refusal) Name() string { return TaskID{r.Topic, r.Partition}.String() }
 
-// decidedBy returns the name under which the decision on the refusal is stored. The decision on a record has
-// the record's name and stays: the app may read the record again after the operator has decided on another
-// record of the partition.
+// decidedBy returns the name under which the decision on the refusal is stored. The decision on an unreadable
+// record is stored under the record's name, and is not replaced by the decision on another record of the
+// partition: the app may have to read the first record again.
 func (r *Refusal) decidedBy() string { return cmp.Or(r.Record, r.Name()) }
 
 // Command returns the command with which an operator decides, with the flags of all ways.
@@ -135,7 +135,7 @@ func (r *Refusal) flags() string {
 	return strings.Join(flags, " | ")
 }
 
-// Text returns what is wrong and how the operator can go on, in one line.
+// Text returns what is wrong and how the operator can let the partition continue, in one line.
 func (r *Refusal) Text() string {
 	return fmt.Sprintf("%s waits for a decision (%s): %s; decide with: %s", r.Name(), r.Problem, r.Detail, r.Command())
 }
@@ -144,8 +144,8 @@ func (r *Refusal) Text() string {
 type Acceptance struct {
 	Facts string `json:"facts"` // facts of the refusal
 	Way   Way    `json:"way"`
-	// Unique makes the app treat events whose duplicates it may not know as unique. Otherwise the late policy of
-	// their route decides about them.
+	// Unique makes the app treat events as unique if it may have lost the rows of their duplicates. If Unique is
+	// false, the late policy of their route decides about these events.
 	Unique bool  `json:"unique,omitempty"`
 	Offset int64 `json:"offset,omitempty"` // for FromOffset
 	// By and Why say who decided and why, for people to read.
@@ -163,8 +163,8 @@ type Decisions struct {
 	Refusals    map[string]Refusal
 	Acceptances map[string]Acceptance
 	Marks       map[string]Mark
-	// UnreadMarks are the marks that cannot be read: their partitions wait. A refusal or acceptance that cannot
-	// be read counts as missing, so that its partition goes on waiting.
+	// UnreadMarks are the marks that cannot be read; their partitions wait. A refusal or acceptance that cannot
+	// be read counts as missing, so that its partition keeps waiting.
 	UnreadMarks map[string]*wire.UnreadableError
 }
 
@@ -275,8 +275,9 @@ func writeRow(ctx context.Context, client *kgo.Client, t *Topology, key string, 
 		}
 		return nil
 	case <-ctx.Done():
-		// The client ends a record that it has sent only with the broker's response, which may come long after
-		// the broker died. writeRow does not wait for it, because a rebalance waits for writeRow.
+		// Once the client has sent a record, it ends the record only with the broker's response, which may come
+		// long after the broker died. writeRow does not wait for the response, because a rebalance waits for
+		// writeRow.
 		return ctx.Err()
 	}
 }

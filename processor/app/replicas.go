@@ -70,7 +70,7 @@ func (r replication) LogValue() slog.Value {
 const minInsyncConfig = "min.insync.replicas"
 
 // countBrokers sets the number of brokers. On Kafka 4.0 and later it includes brokers that are down. Kafka
-// before 2.8 does not have the request; the number from the metadata then stays.
+// before 2.8 does not know the request; the number from the metadata is kept then.
 func (t *Topology) countBrokers(ctx context.Context, client *kgo.Client) {
 	req := kmsg.NewPtrDescribeClusterRequest()
 	req.IncludeFencedBrokers = true
@@ -109,8 +109,9 @@ func (t *Topology) all() (names []string) {
 	return names
 }
 
-// judgeReplicas finds topics that do not survive the loss of one broker. In a cluster of one broker no topic
-// does: this is a single note, because such a cluster is for development.
+// judgeReplicas finds topics whose records do not survive the loss of one broker. In a cluster of one broker
+// that is so for all topics. It reports only one note for such a cluster, because it is a cluster for
+// development.
 func (f *Facts) judgeReplicas() []Finding {
 	t := f.topology
 	names := f.existing()

@@ -11,7 +11,7 @@ import (
 // A Residence is what the manifest topic of a cluster says about where its app runs: the hold in force, and the
 // arrival from another cluster. A nil field means that there is no such row.
 //
-// Its methods are the decisions of the commands that move an app between clusters; they return the residence
+// Its methods are the decisions of the commands that move an app between clusters. Each returns the residence
 // after the decision. They do no I/O and change none of their arguments, so that an exploration test can call
 // them in every order.
 type Residence struct {
@@ -19,8 +19,8 @@ type Residence struct {
 	Arrival *Arrival
 }
 
-// Begin puts a hold in force. If a hold with the same id is in force, it stays, and so does a hold with the
-// same reason: an operator types a command again that was killed.
+// Begin puts a hold in force. If a hold with the same id or the same reason is in force already, Begin keeps
+// that hold: an operator may repeat a command that was killed.
 func (r Residence) Begin(h *Hold) (Residence, error) {
 	switch before := r.Hold; {
 	case before == nil:
@@ -31,15 +31,15 @@ func (r Residence) Begin(h *Hold) (Residence, error) {
 	return r, nil
 }
 
-// repeats reports whether the hold is what other asks for.
+// repeats reports whether the other hold asks for the same as h.
 func (h *Hold) repeats(other *Hold) bool {
 	plain := h.Switch == "" && other.Switch == "" && !h.Arriving && !h.Left
 	return plain && h.Reason == other.Reason && h.LimitMS == other.LimitMS && h.Leaving == other.Leaving
 }
 
 // Release ends the hold with an id; with the id "" it ends the hold in force, unless the hold is part of a
-// switch. An app that arrives must have its keys first. For an app that leaves, Release returns an error: only
-// TakeBack ends its hold.
+// switch. The hold of an app that arrives can end only when the app has its keys. For an app that leaves,
+// Release returns an error, because only TakeBack ends the hold of such an app.
 func (r Residence) Release(id string) (Residence, error) {
 	h := r.Hold
 	switch {
@@ -84,8 +84,8 @@ func (r Residence) Export() (*Hold, error) {
 	return h, err
 }
 
-// TakeBack ends the hold of an app that leaves. Without a hold it does nothing: the operator has typed the
-// command again.
+// TakeBack ends the hold of an app that leaves. If there is no hold, it does nothing, because the operator may
+// have repeated the command.
 func (r Residence) TakeBack() (Residence, error) {
 	if r.Hold == nil {
 		return r, nil

@@ -61,9 +61,9 @@ func encodeRow(key string, value any) (*kgo.Record, error) {
 }
 
 // ChangeRows changes rows in one transaction under the manifest's transactional id. It first fences every
-// earlier writer, then calls decide with the rows, and writes the records that decide returns. Of two changes
-// that exclude each other, the later one therefore sees the earlier one. If another writer fences this one,
-// ChangeRows calls decide again.
+// earlier writer, then calls decide with the rows, and writes the records that decide returns. So if two changes
+// exclude each other, the decide of the later one gets the rows of the earlier one. If another writer fences
+// this one, ChangeRows calls decide again.
 func ChangeRows(ctx context.Context, c Conn, cfg Config, t *Topology, decide func(Rows) ([]*kgo.Record, error)) error {
 	s := &setup{Conn: c, cfg: cfg}
 	for {
@@ -80,7 +80,8 @@ func ChangeRows(ctx context.Context, c Conn, cfg Config, t *Topology, decide fun
 // fencedPause is the time after which a fenced writer of the manifest tries again.
 const fencedPause = 50 * time.Millisecond
 
-// isFenced reports whether another writer of the manifest has ended a transaction.
+// isFenced reports whether err says that another writer of the manifest has fenced this one, or is just doing
+// so.
 func isFenced(err error) bool {
 	return hanging.IsFenced(err) || errors.Is(err, kerr.ConcurrentTransactions)
 }
@@ -96,8 +97,8 @@ func (s *setup) changeRows(ctx context.Context, t *Topology, decide func(Rows) (
 }
 
 // writeFenced writes records to the manifest topic in one transaction under the manifest's transactional id. It
-// calls decide after every earlier writer was fenced: what decide reads of the topic is what its records
-// replace. If decide returns no records, writeFenced writes nothing.
+// calls decide only when every earlier writer is fenced, so nobody can change the rows between decide and the
+// write. If decide returns no records, writeFenced writes nothing.
 func (s *setup) writeFenced(ctx context.Context, t *Topology, decide func() ([]*kgo.Record, error)) error {
 	w, err := s.manifestWriter(ctx, t)
 	if err != nil {
@@ -114,7 +115,7 @@ func (s *setup) writeFenced(ctx context.Context, t *Topology, decide func() ([]*
 		}
 		return nil
 	})
-	// The transaction is committed: a second decide would find the rows of the first.
+	// The transaction is committed, so decide must not run again: it would find the rows of the first run.
 	if errors.Is(err, hanging.ErrHangs) {
 		return s.closeManifest(ctx, t)
 	}

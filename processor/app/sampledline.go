@@ -23,8 +23,8 @@ const (
 	linesInterval = 10 * time.Second
 )
 
-// Take reports whether the log may have one more line. Above the rate it reads no clock: LogOmitted
-// ends the interval.
+// Take reports whether the log may have one more line. When the interval has no room left, Take does not read
+// the clock; LogOmitted ends the interval.
 func (l *SampledLine) Take() bool {
 	if l.omitted > 0 {
 		l.omitted++

@@ -18,8 +18,8 @@ import (
 const seenPrefix = "seen/"
 
 // AskKey is the record key of the question that 'oncebus finalize' writes to the manifest topic. Each process
-// answers it in its own row. A row without an answer to this question proves nothing: the instance may have
-// gone back to an earlier build since it wrote the row.
+// answers the question in its own row. A row that does not answer this question proves nothing, because the
+// instance may have gone back to an earlier build since it wrote the row.
 const AskKey = "ask"
 
 // An Ask is the question of 'oncebus finalize': which levels does each process read, which routes does it run?

@@ -7,9 +7,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// The number of senders that a task counts for each route: sendersMost, or fewer if many routes count senders,
-// but never fewer than sendersLeast. A checkpoint then has at most 330 KB of them for 250 routes with names of
-// 64 bytes. The error of a count is at most the duplicates of the route divided by the number of its counters.
+// The number of senders that a task counts for each route. It is sendersMost, or less if many routes count
+// senders, but at least sendersLeast. So the counts take at most 330 KB of a checkpoint, for 250 routes with
+// names of 64 bytes. The error of a count is at most the duplicates of the route divided by the number of the
+// route's counters.
 const sendersMost, sendersLeast, sendersAll = 128, 16, 2048
 
 // senders counts the duplicates of a task by sender. The counts of the open transaction and the committed
@@ -20,7 +21,8 @@ type senders struct {
 	listed   []sketch.Summary // what summaryOf last returned for each of routes
 	at       []int            // by route index: the route's index in routes, or -1
 	// carried are the counts of routes that this process does not have. During a rolling update the task may
-	// come from a process with the route and go to another one: this process must keep them.
+	// come from a process that has the route, and move on to another such process. So this process must keep the
+	// counts.
 	carried []wire.RouteSenders
 }
 

@@ -203,7 +203,7 @@ func (s *Sets) retired() (routes []*rules.Route) {
 				has[r.Name] = true
 				routes = append(routes, r)
 			}
-			has[r.WireName()] = true // before its promotion the route was a shadow of this name: do not add it again
+			has[r.WireName()] = true // before the promotion the route was a shadow with this name, so do not add that
 		}
 	}
 	return routes

@@ -19,8 +19,8 @@ type Conn struct {
 	// Options are the common options for further clients.
 	Options []kgo.Opt
 	Log     *slog.Logger
-	// MaxDecompressedBatchBytes bounds the size of input records, and therefore what a new internal topic has to
-	// accept.
+	// MaxDecompressedBatchBytes bounds the size of input records, and so decides how large a record a new
+	// internal topic has to accept.
 	MaxDecompressedBatchBytes int
 	Clock                     *BrokerClock // the app's clock
 }

@@ -76,8 +76,8 @@ func (rt *App) shadowsUnder(c *wire.Checkpoint) (all []wire.ShadowCounts) {
 	return all
 }
 
-// GoOver changes an open checkpoint to the set of the app, which is newer. Where the window of a namespace
-// changes, it stores in the checkpoint what the rows of the namespace are known to contain.
+// GoOver changes an open checkpoint to the set of the app, which is newer than the checkpoint's. If the window
+// of a namespace changes, GoOver stores in the checkpoint from which time on the namespace's rows are complete.
 func (rt *App) GoOver(c *wire.Checkpoint) {
 	known, before := rt.KnownUnder(c, rt.Set), c.Set
 	c.Shadows = rt.shadowsUnder(c)
@@ -93,8 +93,8 @@ type Promoted struct {
 	LateBefore int64 `json:"late_before"`
 }
 
-// addPromoted stores in a checkpoint the times before which events are late, for the key rules of the shadows
-// that were promoted after the set since.
+// addPromoted stores in a checkpoint, for the key rule of each shadow that was promoted after the set since, the
+// time before which events are late.
 func (rt *App) addPromoted(c *wire.Checkpoint, since int64) {
 	for n := range rt.Set - since {
 		set := rt.Manifest.sets.all[since+1+n]

@@ -18,16 +18,16 @@ import (
 type ShadowState struct {
 	Route     string `json:"route"`
 	Namespace string `json:"namespace"` // namespace of the shadow
-	// Share is the part of the keys that the shadow looks at, 0 to 1. The counts are counts of these keys'
-	// events.
+	// Share is the part of the keys that the shadow examines, 0 to 1. The counts are counts of the events with
+	// these keys.
 	Share float64 `json:"share"`
-	// Events are the numbers of events that the shadow has looked at, by fate; see dedup.ShadowFate.
+	// Events are the numbers of events that the shadow has examined, by fate; see dedup.ShadowFate.
 	Events map[string]uint64 `json:"events"`
 	// Samples are the newest events whose fate differs under the shadow, and the newest events without a new
 	// key.
 	Samples []ShadowEvent `json:"samples"`
-	// Promotable reports whether everything that is known outside the tasks permits a promotion. If not, WaitMS
-	// is how far stream time still has to move, in ms, and Reason says what else is missing.
+	// Promotable reports whether a promotion is possible, as far as that can be told outside of the tasks. If it
+	// is not, WaitMS is how far stream time still has to move, in ms, and Reason says what else is missing.
 	Promotable bool   `json:"promotable"`
 	WaitMS     int64  `json:"wait_ms,omitempty"`
 	Reason     string `json:"reason,omitempty"`
@@ -103,8 +103,8 @@ func (s *ShadowState) Add(rt *App, counts *wire.ShadowCounts) {
 }
 
 // decide decides whether the shadow can be promoted. An event that the new rule emits may be a window and the
-// grace behind stream time, and the event that it copies may be one more window older. The shadow must
-// therefore have seen all events of 2 windows and the grace.
+// grace behind stream time, and the event of which it is a duplicate may be one more window older. So the shadow
+// must have examined all events of 2 windows and the grace.
 func (s *ShadowState) decide(rt *App, r *Route, tasks []TaskCheckpoint) {
 	rule := r.Route.Shadow
 	if refused := refusePromotion(r); refused != "" {

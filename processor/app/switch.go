@@ -21,15 +21,15 @@ import (
 // switchKey is the record key of the newest switch in the manifest topic.
 const switchKey = "switch"
 
-// A Switch is the move of an app's keys to another generation of partitions, see package switchover. Each phase
-// is written in the same transaction as what it does to the hold.
+// A Switch is the move of an app's keys to another generation of partitions, see package switchover. The
+// transaction that writes a phase of the switch also makes the phase's change of the hold.
 type Switch struct {
 	// Number is the number of the new generation. Each attempt has a new number, so that the topics of an
 	// aborted attempt are never used again.
 	Number int64            `json:"number"`
 	Phase  switchover.Phase `json:"phase"`
-	// Leader names the run of the command that copies. A later run takes over before it copies: only the leader
-	// may act.
+	// Leader names the run of the command that copies. A later run must become the leader before it copies,
+	// because only the leader may act.
 	Leader string `json:"leader"`
 	// Base is the number of the generation that was in force when the switch began.
 	Base int64 `json:"base,omitempty"`
@@ -39,7 +39,7 @@ type Switch struct {
 	// Inputs are the prepartitioned topics that become routed. Their tasks close, too. The route set that the
 	// act puts in force has their routes.
 	Inputs []SwitchInput `json:"inputs,omitempty"`
-	// LimitMS is how long the input may be held, in ms, before the switch is undone.
+	// LimitMS is how long the switch may hold the input, in ms, before the processes abort the switch.
 	LimitMS int64     `json:"limit_ms"`
 	By      string    `json:"by,omitempty"`
 	At      time.Time `json:"at"`
@@ -48,8 +48,8 @@ type Switch struct {
 }
 
 // A SwitchInput is a prepartitioned topic that a switch makes routed, with its number of tasks. The topic may
-// have more partitions than tasks: no task reads a partition that was added. The routing stage reads such a
-// partition from its start, once the topic is routed (routeInput).
+// have more partitions than tasks, because no task reads a partition that was added. Once the topic is routed,
+// the routing stage reads such a partition from its start (routeInput).
 type SwitchInput struct {
 	Topic      string `json:"topic"`
 	Partitions int32  `json:"partitions"`
@@ -84,7 +84,7 @@ func (s *Switch) InputNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Command returns the command with which an operator goes on with the switch.
+// Command returns the command with which an operator continues the switch.
 func (s *Switch) Command() string {
 	if len(s.Inputs) == 0 {
 		return fmt.Sprintf("oncebus move --partitions %d", s.To)
@@ -128,8 +128,8 @@ func (h *Holds) takeSwitch(rec *kgo.Record) (changed bool, err error) {
 // ErrReplaced says that another run of the command now leads the switch.
 var ErrReplaced = errors.New("another run of 'oncebus move' took over")
 
-// Lead begins a switch, or takes over a switch with the same aim that has begun. The caller must have fenced
-// every earlier copier before.
+// Lead begins a switch, or takes over a switch with the same aim that has begun already. Before that the caller
+// must have fenced every earlier run that copies.
 func (s Switch) Lead(ctx context.Context, c Conn, cfg Config, t *Topology) (led *Switch, err error) {
 	err = ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
 		before, err := SwitchIn(rows)
@@ -170,7 +170,7 @@ func (s Switch) Lead(ctx context.Context, c Conn, cfg Config, t *Topology) (led 
 	return led, err
 }
 
-// Other returns the error of a command that wants another switch than the one that has begun.
+// Other returns the error of a command that wants a different switch from the one that has begun.
 func (s *Switch) Other() error {
 	return kafka.OperatorErrorf("a %s has begun: go on with '%s', or undo it with 'oncebus abort'", s.what(), s.Command())
 }
@@ -187,9 +187,9 @@ type Act struct {
 	Routes *rules.Routes
 }
 
-// Advance writes the next phase of a switch, and what the phase does, in one transaction. Only switchover.Acted
-// needs act. Advance returns ErrReplaced if the switch has another leader now, and does nothing if the phase
-// has been written already.
+// Advance writes the next phase of a switch, and what the phase does, in one transaction. act is needed only for
+// the phase switchover.Acted. Advance returns ErrReplaced if the switch has another leader now. It does nothing
+// if the phase has been written already.
 func (s *Switch) Advance(ctx context.Context, c Conn, cfg Config, t *Topology, next switchover.Phase, act *Act) error {
 	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
 		now, err := SwitchIn(rows)
@@ -247,7 +247,7 @@ func (s *Switch) advance(rows Rows, t *Topology, next switchover.Phase, act *Act
 	return append([]*kgo.Record{rec}, records...), err
 }
 
-// actRecords returns the records of the act, except the record of the switch itself.
+// actRecords returns the records that the act of the switch writes, except the row of the switch itself.
 func (s *Switch) actRecords(rows Rows, t *Topology, act *Act) ([]*kgo.Record, error) {
 	m, err := s.manifest(rows, t, act)
 	if err != nil {
@@ -297,8 +297,8 @@ func (s *Switch) manifest(rows Rows, t *Topology, act *Act) (*Manifest, error) {
 	return &m, err
 }
 
-// moveErasures returns the records that replace the pending erasure requests to old tasks by requests to the
-// new tasks that have the rows.
+// moveErasures returns records for the pending erasure requests to old tasks. They replace these requests by
+// requests to the new tasks that have the rows.
 func (s *Switch) moveErasures(rows Rows, t *Topology, m *Manifest) (records []*kgo.Record, err error) {
 	sources := s.Sources(t)
 	hasher := m.hasher(s.To)
@@ -358,8 +358,8 @@ func EndSwitch(ctx context.Context, c Conn, cfg Config, t *Topology, reason stri
 	return ended, err
 }
 
-// FinishGenerations stores in the manifest that the topics of earlier generations get no records any more, so
-// that the processes stop reading them, and that the changelogs of topics which a move has routed are deleted.
+// FinishGenerations stores two facts in the manifest. The topics of earlier generations get no records any more,
+// so that the processes stop reading them. And the changelogs of topics which a move has routed are deleted.
 func FinishGenerations(ctx context.Context, c Conn, cfg Config, t *Topology) error {
 	return ChangeRows(ctx, c, cfg, t, func(rows Rows) ([]*kgo.Record, error) {
 		m, _, err := decodeRow[Manifest](rows, ManifestKey)

@@ -11,8 +11,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// The number of tenants with an account in one task, for each route: tenantsMost, or fewer if many routes have
-// tenants, but never fewer than tenantsLeast. A full checkpoint has some 100 bytes for each account.
+// The number of tenants with an account in one task, for each route. It is tenantsMost, or less if many routes
+// have tenants, but at least tenantsLeast. A full checkpoint has some 100 bytes for each account.
 const tenantsMost, tenantsLeast, tenantsAll = 1024, 64, 4096
 
 // tenants has the accounts of the tenants of a task. The counts of the open transaction and the committed
@@ -22,7 +22,8 @@ type tenants struct {
 	accounts []*dedup.Tenants // one for each of routes
 	at       []int            // by route index: the route's index in routes, or -1
 	// carried are the accounts of routes that this process does not have. During a rolling update the task may
-	// come from a process with the route and go to another one: this process must keep them.
+	// come from a process that has the route, and move on to another such process. So this process must keep the
+	// accounts.
 	carried []wire.RouteTenants
 }
 

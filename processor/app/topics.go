@@ -47,8 +47,8 @@ func (s *setup) topology() *Topology {
 	return t
 }
 
-// checkTopics describes the existing topics, and returns an error for what contradicts them. It changes
-// nothing, so that a plan can find what the command after it would refuse.
+// checkTopics describes the existing topics, and returns an error for what a start would refuse in them. It
+// changes nothing, so that a plan can use it to find what the command after the plan would refuse.
 func (s *setup) checkTopics(ctx context.Context, t *Topology) error {
 	if err := t.checkNames(); err != nil {
 		return err
@@ -81,9 +81,9 @@ func (s *setup) refuseMissing(t *Topology) error {
 	return errors.Join(mistakes...)
 }
 
-// refuseCounts returns an error for partition counts that do not fit. It must follow refuseChanged, which knows
-// from the manifest to which topic partitions were added. After 'oncebus move' only the manifest decides about
-// the repartition topic, and the setting matters for new topics only.
+// refuseCounts returns an error for partition counts that do not fit. It must run after refuseChanged, which
+// reads in the manifest to which topics partitions were added. After 'oncebus move' the manifest alone decides
+// about the repartition topic: the setting is used only for new topics.
 func (s *setup) refuseCounts(t *Topology) error {
 	var mistakes []error
 	if have, ok := t.Topics[t.Repartition]; ok && t.Generation == 1 && have.Partitions != s.cfg.Partitions {
@@ -120,7 +120,8 @@ func ErrAddedPartition(topic string, partition, began int32) error {
 		"use another ONCEBUS_APP_ID: it starts without state, so duplicates of earlier events are emitted, and ONCEBUS_START decides whether it reads what the topics have now", topic, partition, began)
 }
 
-// AddedPartitionText says why a prepartitioned topic to which a partition was added is paused, and the way out.
+// AddedPartitionText says why a prepartitioned topic to which a partition was added is paused, and what ends the
+// pause.
 func AddedPartitionText(topic string, partition, began int32) string {
 	return fmt.Sprintf("topic %s has got partition %d, its tasks began with %d partitions: a key may now be in another partition than its row, so no record of the topic is judged; "+
 		"to route its keys from now on, leave `prepartitioned` out of its routes, and run: oncebus move --to-routed", topic, partition, began)
@@ -241,7 +242,8 @@ func (s *setup) requestTopic(ctx context.Context, topic newTopic, factor int16, 
 }
 
 // relax removes or reduces a setting that the broker's message names. If the message names no setting, it
-// reduces max.message.bytes, which may be the cause. It returns false if no setting is left to change.
+// reduces max.message.bytes, because that may be what the broker refuses. It returns false if no setting is left
+// to change.
 func relax(configs map[string]string, message string) bool {
 	for _, name := range optionalSettings {
 		if _, ok := configs[name]; ok && strings.Contains(message, name) {

@@ -50,8 +50,8 @@ type Topology struct {
 	executors             map[string][]string
 	Repartition, Manifest string // Repartition is "" without a routed topic
 	// Generation is the generation of the repartition topic's partitions; the first one is 1. Forwarded are the
-	// repartition topics of earlier generations. Routed contains them, too: the routing stage forwards records
-	// that still reach them.
+	// repartition topics of earlier generations. They are in Routed, too, because the routing stage forwards
+	// records that still reach them.
 	Generation int64
 	Forwarded  []string
 	// Moved are the routed topics that were prepartitioned until a move and whose changelogs are not deleted
@@ -189,8 +189,8 @@ func (t *Topology) TaskTopics() []string {
 	return append([]string{t.Repartition}, t.Prepartitioned...)
 }
 
-// HadTasks reports whether a topic had tasks once and has none now: a move has put another generation of
-// partitions in force for its keys.
+// HadTasks reports whether a topic had tasks once and has none now, because a move has put another generation of
+// partitions in force for the topic's keys.
 func (t *Topology) HadTasks(topic string) bool {
 	if number := GenerationOf(t.App, topic); number > 0 {
 		return number < t.Generation
@@ -301,10 +301,11 @@ func TopicIDText(id [16]byte) string {
 	return hex.EncodeToString(id[:])
 }
 
-// listStarts sets the first offset to read of each partition of input topics: its end with
-// ONCEBUS_START=latest, otherwise its start. The manifest stores these offsets for new topics. All workers and
-// restarts then begin at the same offsets, and the app notices if records are deleted before it has read them.
-// If a partition has no leader, its offset is unknown: only a topic that is new must wait for it (unlisted).
+// listStarts sets the first offset to read of each partition of input topics: its end with ONCEBUS_START=latest,
+// otherwise its start. The manifest stores these offsets for new topics. So all workers begin at the same
+// offsets, also after a restart, and the app notices if records are deleted before it has read them. If a
+// partition has no leader, its offset is unknown. That matters only for a new topic, whose setup must wait for
+// the offset (unlisted).
 func (t *Topology) listStarts(ctx context.Context, admin *kadm.Client, start string, inputs []string) error {
 	list := admin.ListStartOffsets
 	if start == StartLatest {

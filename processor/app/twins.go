@@ -36,9 +36,9 @@ func (t *twinFacts) note(s *Seen) {
 	}
 }
 
-// named returns the processes, at least two, that fence each other at a time, and when the last of them was
-// fenced. It returns none if no process says that it was fenced. If only one process says so, the other one
-// must be the process that started last.
+// named returns the processes, at least two, that fence each other at the time now, and when the last of them
+// was fenced. It returns none if no process says that it was fenced. If only one process says so, the other one
+// must be the process that started last, because that process fenced the first one.
 func (t *twinFacts) named(now time.Time) (names []string, last time.Time) {
 	for _, p := range t.processes {
 		if at := t.fenced[p]; now.Sub(at) < twinsShown {

@@ -18,7 +18,7 @@ import (
 type Waiting struct {
 	byTime [256]*waitingTimes // by namespace id; nil for a namespace without routes in claim mode
 	claims map[dedup.Digest]waitingClaim
-	// before has the entries that the open transaction has changed, as they were before; nil for a new entry.
+	// before has the former values of the entries that the open transaction has changed; nil for a new entry.
 	before map[dedup.Digest]*waitingClaim
 }
 
@@ -68,7 +68,7 @@ func (w *Waiting) Note(row *dedup.Row, claim *dedup.Claim) {
 	w.set(row, claim)
 }
 
-// set updates the entry of a row: only a claim without an outcome, for which requests wait, has an entry.
+// set updates the entry of a row. Only a claim without an outcome for which requests wait keeps an entry.
 func (w *Waiting) set(row *dedup.Row, claim *dedup.Claim) {
 	if len(claim.Requests) == 0 || row.Status != dedup.ClaimInProgress && row.Status != dedup.Submitted {
 		delete(w.claims, row.Digest)
@@ -106,8 +106,8 @@ func (w *Waiting) dropStale(times *waitingTimes) {
 	}
 }
 
-// Evict drops the claims of each namespace id that were first seen before a time, in ms. The transaction that
-// moved stream time there has answered their requests.
+// Evict drops the claims of each namespace id that were first seen before a time, in ms. Their requests have
+// been answered already, in the transaction that moved the namespace's stream time.
 func (w *Waiting) Evict(before *[256]int64) {
 	maps.DeleteFunc(w.claims, func(_ dedup.Digest, c waitingClaim) bool { return c.first < before[c.namespaceID] })
 }
@@ -153,7 +153,7 @@ func (w *Waiting) HasLeases(namespaceID uint8) bool {
 }
 
 // find returns the claims whose time is before a limit. If there are more than most, it returns the earliest
-// ones. The entries stay in the queue until they are outdated.
+// ones. It does not remove their entries from the queue; dropStale removes entries that are outdated.
 func (w *Waiting) find(q *claimQueue, timeOf func(waitingClaim) int64, limit int64, most int) []dedup.Digest {
 	var found []timedClaim
 	for len(*q) > 0 && (*q)[0].at < limit && len(found) < most {

@@ -7,9 +7,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// WindowAt returns the window by which a task with a checkpoint judges a namespace id: the rule of the
-// checkpoint's route set, limited to what the namespace's rows are known to contain. It returns false if the
-// window is unknown: the namespace has no route, or the checkpoint's set is newer than the process's.
+// WindowAt returns the window by which a task with a checkpoint judges a namespace id: the window in the
+// checkpoint's route set, limited to the times for which the namespace's rows are known to be complete. It
+// returns false if the window is unknown, because the namespace has no route, or because the checkpoint's set is
+// newer than the process's.
 func (rt *App) WindowAt(c *wire.Checkpoint, namespaceID uint8) (w dedup.Window, ok bool) {
 	switch set := rt.setOf(c); {
 	case set > rt.Set:
@@ -27,8 +28,8 @@ func (rt *App) WindowAt(c *wire.Checkpoint, namespaceID uint8) (w dedup.Window, 
 	return c.Window(namespaceID, w), ok
 }
 
-// setOf returns the route set by which a task with a checkpoint judged. A task that has committed nothing since
-// the app's level was raised judged by the routes that became set 1.
+// setOf returns the route set by which a task with a checkpoint judged. If the task has committed nothing since
+// the app's level was raised, it judged by the routes that became set 1.
 func (rt *App) setOf(c *wire.Checkpoint) int64 {
 	if c.Set == 0 && rt.Set > 0 {
 		return 1
@@ -37,9 +38,9 @@ func (rt *App) setOf(c *wire.Checkpoint) int64 {
 }
 
 // Horizons returns, by namespace id, the first seen time in ms before which a row decides no event any more, as
-// of a checkpoint. A namespace id without a known window keeps all rows. The windows are those of the
-// checkpoint's route set: if the process has a newer set, the task has not changed over to it yet, and may
-// change over to a set with a longer window.
+// of a checkpoint. For a namespace id without a known window no row may be dropped. The windows are those of the
+// checkpoint's route set, even if the process has a newer set: the task has not changed over to the newer set
+// yet, and may change over to a set with a longer window.
 func (rt *App) Horizons(c *wire.Checkpoint) [256]int64 {
 	var before [256]int64
 	for id := range before {
@@ -61,8 +62,8 @@ func (rt *App) Horizons(c *wire.Checkpoint) [256]int64 {
 	return before
 }
 
-// KnownUnder returns what is known about the rows of the namespaces whose window has changed, for a task that
-// changes over from its checkpoint's route set to a newer one.
+// KnownUnder returns from which times on the rows of namespaces with a changed window are complete, for a task
+// that changes over from its checkpoint's route set to a newer one.
 func (rt *App) KnownUnder(c *wire.Checkpoint, set int64) (known []wire.KnownSince) {
 	for id := range c.StreamTimes.Has {
 		namespaceID := uint8(id)

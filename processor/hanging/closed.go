@@ -15,15 +15,14 @@ import (
 // completed it.
 var ErrHangs = errors.New("a transaction hangs")
 
-// offsetsMax is how long the offsets of a transaction may stay pending after the coordinator has
-// completed it. They may stay pending without a fault: after a rebalance another member may have
-// committed offsets of the same partitions meanwhile.
+// offsetsMax is how long the offsets of a transaction may stay pending after the coordinator has completed the
+// transaction. Longer pending offsets need not be a fault: after a rebalance another member may have committed
+// offsets of the same partitions meanwhile.
 const offsetsMax = 2 * time.Second
 
-// AwaitClosed returns nil once the last transaction of a producer id is closed in each of its
-// partitions, and its offsets are the group's. It returns an error that wraps [ErrHangs] if waiting
-// will not achieve that, and another error once ctx is done. skip has the topics that the user has no
-// right to read.
+// AwaitClosed returns nil once the last transaction of a producer id is closed in each of its partitions, and
+// its offsets are the group's offsets. If waiting will not achieve that, it returns an error that wraps
+// [ErrHangs]. Once ctx is done it returns another error. skip has the topics that the user has no right to read.
 func (s *Closer) AwaitClosed(ctx context.Context, last *Last, producer int64, skip map[string]bool) error {
 	wait := newWaiter(s.Waits)
 	defer wait.over()
@@ -39,8 +38,8 @@ func (s *Closer) AwaitClosed(ctx context.Context, last *Last, producer int64, sk
 	}
 }
 
-// lookClosed returns why the transaction is not known to be closed; nil if it is closed. It sets
-// completed to the time when it first found that the coordinator has completed the transaction.
+// lookClosed returns why the transaction is not known to be closed; nil if it is closed. When it first finds
+// that the coordinator has completed the transaction, it sets completed to the present time.
 func (s *Closer) lookClosed(ctx context.Context, last *Last, producer int64, skip map[string]bool, completed *time.Time) error {
 	if completed.IsZero() {
 		at, err := s.describe(ctx, last.ID)

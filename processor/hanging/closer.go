@@ -18,31 +18,32 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Closer closes what the last transaction of a transactional id left open.
+// Closer closes the last transaction of a transactional id in the partitions in which it is still open.
 //
-// It raises the epoch of the producer, so that a process which still uses the id cannot join the empty
-// transaction. It raises the epoch from the value that the coordinator showed: if another process has
+// It raises the epoch of the producer, so that a process which still uses the id cannot write into the empty
+// transaction that the Closer runs. It raises the epoch from the value that the coordinator showed. If another
+// process has raised the epoch since, the request fails, and the Closer asks the coordinator again.
 // raised it since, the request fails, and the Closer looks again.
 //
-// InitProducerID makes the coordinator forget how the last transaction ended, so the Closer writes that
-// into the same request: if a producer closes what was committed, its transaction timeout is an odd
-// number of milliseconds; all other timeouts are even ([kafka.TransactionTimeout]). If the Closer is
-// killed after that request, the coordinator therefore still shows what is left to do, and any other
-// Closer can finish it.
+// The epoch is raised by InitProducerID, which makes the coordinator forget how the last transaction ended. So
+// the Closer writes that outcome into the same request, as the transaction timeout. For a producer that closes a
+// committed transaction the timeout is an odd number of milliseconds; all other timeouts are even
+// ([kafka.TransactionTimeout]). If the Closer is killed after that request, the coordinator therefore still
+// shows what is left to do, and any other Closer can finish it.
 type Closer struct {
 	Client *kgo.Client
 	Admin  *kadm.Client
 	// Options are the options of a client of the app, without a transactional id or a group.
 	Options []kgo.Opt
 	Log     *slog.Logger
-	// Waits is called with what the Closer waits for, and with "" when it goes on.
+	// Waits is called with what the Closer waits for, and with "" when it no longer waits.
 	Waits func(reason string)
 }
 
 // Last describes what the last transaction of a transactional id may have left open.
 type Last struct {
 	ID string // transactional id
-	// Partitions are the partitions that it may have written to.
+	// Partitions are the partitions that the transaction may have written to.
 	Partitions kadm.TopicsSet
 	// TakesOver reports that the caller is about to register the id. The Closer then first aborts an
 	// open transaction, so that a late end of that transaction has no effect any more.
@@ -51,8 +52,8 @@ type Last struct {
 	// partitions of these offsets.
 	Group   string
 	Offsets map[string][]int32
-	// Foreign has those Offsets that stay pending although Close knows that they are part of
-	// transactions of other producers, which it cannot close.
+	// Foreign has those Offsets that stay pending because they are part of transactions of other producers.
+	// Close knows that, and cannot close those transactions.
 	Foreign map[string][]int32
 
 	closings int // how often pending offsets were closed
@@ -63,13 +64,13 @@ const (
 	pauseMin, pauseMax = time.Millisecond, 100 * time.Millisecond
 	// saysAfter is how long a Closer waits before it reports what it waits for.
 	saysAfter = 5 * time.Second
-	// closingsMax is how often a worker closes pending offsets if it may not read to whom they belong.
-	// After that it takes those that are left for another producer's. The group's coordinator answers
-	// before each closing, so it does not drop a second marker in a row.
+	// closingsMax is how often a worker closes pending offsets if it may not read to which producer they belong.
+	// If offsets are still pending after that, the worker takes them for another producer's. The group's
+	// coordinator answers before each closing, so it is available and does not drop a second marker in a row.
 	closingsMax = 2
-	// repairTimeout is the transaction timeout of a producer that closes what was committed: the
-	// highest that brokers accept by default (transaction.max.timeout.ms), made odd. It is so high
-	// because the marker of a timeout would abort what was committed.
+	// repairTimeout is the transaction timeout of a producer that closes a committed transaction: the highest
+	// timeout that brokers accept by default (transaction.max.timeout.ms), made odd. It is so high because a
+	// timeout of the empty transaction would write abort markers, which abort what was committed.
 	repairTimeout = 15*time.Minute - time.Millisecond
 )
 
@@ -81,12 +82,12 @@ type state struct {
 	Timeout  int32 // transaction timeout, ms
 }
 
-// closesCommitted reports whether the producer was registered to close what was committed (an odd
-// timeout).
+// closesCommitted reports whether the producer was registered to close a committed transaction, which an odd
+// timeout shows.
 func (s *state) closesCommitted() bool { return s.Timeout%2 != 0 }
 
-// committed reports whether the last transaction that wrote something was committed. The state is Empty
-// after InitProducerID, which aborts an open transaction, so closesCommitted counts first.
+// committed reports whether the last transaction that wrote something was committed. It asks closesCommitted
+// first: the state is Empty after InitProducerID, which aborts an open transaction, and then shows no outcome.
 func (s *state) committed() bool { return s.closesCommitted() || s.Name == stateCommitted }
 
 // The states of a transaction that matter, as Kafka calls them.
@@ -101,7 +102,7 @@ type phase int
 const (
 	unused phase = iota // there was no transaction
 	open                // a transaction is open; its producer or its timeout will end it
-	begun               // the empty transaction is open that closes what was committed
+	begun               // the empty transaction that closes a committed one is open
 	ending              // the coordinator is writing the markers
 	over                // the coordinator has written all markers, or has dropped some
 )
@@ -141,13 +142,12 @@ func (s *Closer) describe(ctx context.Context, id string) (*state, error) {
 	return &state{d.State, d.ProducerID, d.ProducerEpoch, d.TimeoutMillis}, nil
 }
 
-// Close returns once nothing is open of the last transaction that its coordinator has completed. It
-// waits for coordinators and leaders until ctx is done. It returns an error only then, or if an
-// operator has to grant a right. If the coordinator has not completed the transaction, Close leaves it
-// alone.
+// Close returns once the last transaction that its coordinator has completed is closed everywhere. It waits for
+// coordinators and leaders until ctx is done. It returns an error only then, or if an operator has to grant a
+// right. If the coordinator has not completed the transaction, Close does nothing with it.
 //
-// Offsets of the group that stay pending may belong to another producer, which Close cannot close. It
-// moves these to last.Foreign.
+// If offsets of the group stay pending, they may belong to another producer, whose transaction Close cannot
+// close. Close then moves them to last.Foreign.
 func (s *Closer) Close(ctx context.Context, last *Last) error {
 	wait := newWaiter(s.Waits)
 	defer wait.over()
@@ -176,7 +176,7 @@ func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 	}
 	switch phaseOf(at) {
 	case unused:
-		// Kafka may have forgotten the transactional id, although offsets are still pending (C18): they
+		// Kafka may have forgotten the transactional id, although offsets are still pending (C18). These offsets
 		// belong to a producer id that the transactional id no longer has.
 		left, err := s.stayPending(ctx, last)
 		if err != nil {
@@ -193,7 +193,7 @@ func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 		return false, s.with(func(client *kgo.Client) error { return endWith(ctx, client, last.ID, at, true) })
 	case ending:
 		return false, waitError("the coordinator of transactional id " + last.ID + " ends its transaction (" + at.Name + ")")
-	case over: // something may be open
+	case over: // some partitions may still be open
 	}
 	sight := Look(ctx, s.Client, last.Partitions, nil)
 	hanging := sight.Of(at.Producer)
@@ -201,13 +201,14 @@ func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 	switch why := sight.Unknown(); {
 	case err != nil:
 		return false, err
-	case len(hanging) > 0, pending: // close these first: other leaders may be away for long
+	case len(hanging) > 0, pending: // close these first, because other leaders may be away for long
 	case why != "":
 		return false, waitError(why + ", so it is not known whether the last transaction of " + last.ID + " is closed there")
 	default:
 		return true, nil
 	}
-	// The producer may be alive and may have begun and ended another transaction meanwhile.
+	// The producer may be alive, and may have begun and ended another transaction since the coordinator was
+	// asked.
 	if now, err := s.describe(ctx, last.ID); err != nil || now == nil || *now != *at {
 		return false, cmp.Or(err, error(waitError("the state of transactional id "+last.ID+" changes")))
 	}
@@ -218,7 +219,7 @@ func (s *Closer) step(ctx context.Context, last *Last) (done bool, err error) {
 	return false, err
 }
 
-// abort aborts an open transaction: the coordinator does so when the producer's epoch is raised.
+// abort makes the coordinator abort an open transaction, by raising the producer's epoch.
 func (s *Closer) abort(ctx context.Context, id string, at *state) error {
 	return s.with(func(client *kgo.Client) error {
 		_, err := fence(ctx, client, id, at, false)
@@ -236,12 +237,12 @@ func (s *Closer) with(do func(*kgo.Client) error) error {
 	return do(client)
 }
 
-// pendingLooks and pendingPause bound how long an offset may stay pending because of a live worker:
-// between two looks, the worker's own transactions end.
+// pendingLooks and pendingPause bound how long an offset may be pending because of a live worker: between two
+// looks, the transactions of a live worker end.
 const pendingLooks, pendingPause = 6, 100 * time.Millisecond
 
-// stayPending returns the offsets of the group that stay part of an open transaction. It does not tell
-// whose transaction that is.
+// stayPending returns the offsets of the group that stay part of an open transaction. It does not find out to
+// which transaction they belong.
 func (s *Closer) stayPending(ctx context.Context, last *Last) (map[string][]int32, error) {
 	left := last.Offsets
 	for look := 0; len(left) > 0; look++ {
@@ -282,8 +283,8 @@ func (s *Closer) mayHavePending(ctx context.Context, last *Last, at *state) (boo
 	return !closed, nil
 }
 
-// isForeign moves offsets to Foreign: they do not belong to the producer. A later step may find more of
-// them.
+// isForeign moves offsets to Foreign, because they do not belong to the producer. A later step may move further
+// ones.
 func (l *Last) isForeign(offsets map[string][]int32) {
 	l.Offsets = kafka.Without(l.Offsets, offsets)
 	if l.Foreign == nil {
@@ -294,8 +295,8 @@ func (l *Last) isForeign(offsets map[string][]int32) {
 	}
 }
 
-// closeAll begins an empty transaction over everything that hangs, and ends it as the last transaction
-// was ended.
+// closeAll begins an empty transaction with all partitions and offsets that hang, and ends it as the last
+// transaction ended: with a commit or an abort.
 func (s *Closer) closeAll(ctx context.Context, client *kgo.Client, last *Last, at *state, hanging []Open, pending bool) (err error) {
 	commit := at.committed()
 	if log := s.Log.With("transactional_id", last.ID, "state", at.Name, "commit", commit); len(hanging) > 0 {

@@ -44,9 +44,9 @@ func Staying(before, now []Open) (staying []Open) {
 	return staying
 }
 
-// Owned asks the coordinators about open transactions, and returns those that hang. It leaves out
-// transactions that a coordinator has open or is about to end, and those that have been closed
-// meanwhile.
+// Owned asks the coordinators about open transactions, and returns those that hang. It leaves out a transaction
+// that is open for its coordinator or that the coordinator is about to end, and a transaction that has been
+// closed meanwhile.
 func Owned(ctx context.Context, client *kgo.Client, admin *kadm.Client, open []Open) (hangs []Hang, err error) {
 	if len(open) == 0 {
 		return nil, nil

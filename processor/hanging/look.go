@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// lookMax bounds one question to the leaders. Within this time the client repeats the question, so that
-// it reaches the new leader of a partition that has lost its leader.
+// lookMax bounds one question to the leaders. If a partition has lost its leader, the client repeats the
+// question within this time, and so reaches the new leader.
 const lookMax = 2 * time.Second
 
 // Partition is a partition of a topic.
@@ -50,7 +50,7 @@ type Sight struct {
 	Denied map[string]bool
 }
 
-// Of returns the open transactions of a producer id.
+// Of returns those open transactions that belong to a producer id.
 func (s *Sight) Of(producer int64) (open []Open) {
 	for _, o := range s.Open {
 		if o.Producer == producer {

@@ -29,9 +29,9 @@ type Group struct {
 
 // GroupSight is the result of one look at the offsets of a group that are part of open transactions.
 type GroupSight struct {
-	Pending map[Partition]int64 // the committed offset before each; if there are none, nothing else was looked at
+	Pending map[Partition]int64 // the committed offset before each pending one; if empty, the look ended there
 	log     *offsetsLog
-	ours    map[began]bool // transactions that commit such offsets and that their coordinator has open
+	ours    map[began]bool // transactions that may commit such offsets and that are open for their coordinator
 }
 
 // began identifies a transaction for its coordinator.
@@ -199,9 +199,9 @@ func (s *GroupSight) Staying(before *GroupSight) (all []Partition) {
 	return all
 }
 
-// Hangs returns the offsets that have been pending since the look before although no coordinator will
-// end their transaction. While a transaction that commits offsets of the group stays open for its
-// coordinator, each pending offset may be part of it, so Hangs returns none.
+// Hangs returns the offsets that have been pending since the look before although no coordinator will end their
+// transaction. It returns none while any transaction that commits offsets of the group is open for its
+// coordinator, because each pending offset may be part of that transaction.
 func (s *GroupSight) Hangs(ctx context.Context, client *kgo.Client, admin *kadm.Client, g Group, before *GroupSight) (all []Pending, err error) {
 	staying := s.Staying(before)
 	if len(staying) == 0 {
@@ -219,7 +219,7 @@ func (s *GroupSight) Hangs(ctx context.Context, client *kgo.Client, admin *kadm.
 		}
 		by = slices.DeleteFunc(by, func(h Hang) bool { return h.ID != "" && !g.Commits(h.ID) })
 		if len(by) == 0 {
-			return nil, nil // its coordinator will end the transaction, or it has been closed meanwhile
+			return nil, nil // the coordinator will end the transaction, or the transaction was closed meanwhile
 		}
 	}
 	broker := int32(-1)

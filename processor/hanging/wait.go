@@ -32,7 +32,7 @@ func (w *waiter) pause(ctx context.Context, reason error) error {
 	return err
 }
 
-// over takes back the report of what the waiter waits for.
+// over withdraws the report of what the waiter waits for.
 func (w *waiter) over() {
 	if w.said != "" {
 		w.says("")

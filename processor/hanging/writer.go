@@ -41,9 +41,9 @@ type Writer struct {
 	failed  error          // error of the first of its records that was not accepted
 }
 
-// Open closes what the last transaction of an id left open, and registers the id. That aborts an open
-// transaction of another Writer with the id, and fences that Writer. partitions are all partitions that
-// a Writer of the id may have written to. Open waits for their leaders until ctx is done.
+// Open closes what the last transaction of an id left open, and registers the id. The registration aborts an
+// open transaction of another Writer with the same id, and fences that Writer. partitions are all partitions
+// that a Writer of the id may have written to. Open waits for the leaders of these partitions until ctx is done.
 //
 // timeout bounds each transaction. options are added to the options of the Closer.
 func (s *Closer) Open(ctx context.Context, id string, partitions kadm.TopicsSet, timeout time.Duration, options ...kgo.Opt) (*Writer, error) {
@@ -66,17 +66,17 @@ func (s *Closer) Open(ctx context.Context, id string, partitions kadm.TopicsSet,
 // Close closes the Writer's client.
 func (w *Writer) Close() { w.Client.Close() }
 
-// Write runs one transaction. produce calls Produce. If produce or a record fails, Write aborts the
-// transaction. After an error the Writer must not be used any more: the next Open ends what is open. An
-// error that wraps [ErrUnknown] says that the transaction may have been committed. An error that wraps
-// [ErrHangs] says that it was committed but is still open somewhere.
+// Write runs one transaction. It calls produce, which calls Produce for each record. If produce or a record
+// fails, Write aborts the transaction. After an error the Writer must not be used any more: the next Open ends
+// what is still open. An error that wraps [ErrUnknown] says that the transaction may have been committed. An
+// error that wraps [ErrHangs] says that the transaction was committed but is still open in some partition.
 func (w *Writer) Write(ctx context.Context, produce func() error) error {
 	if err := w.Client.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
 	err := produce()
 	if flushed := w.Client.Flush(ctx); flushed != nil {
-		// We send no end: a record that is still on its way might arrive after it (A2).
+		// Write sends no end here: a record that is still in flight might arrive after the end (A2).
 		return errors.Join(err, fmt.Errorf("the brokers did not accept the records of %s in time: %w", w.id, flushed))
 	}
 	written, failed := w.take()
@@ -98,11 +98,11 @@ func (w *Writer) Write(ctx context.Context, produce func() error) error {
 
 // Produce hands a record of the open transaction to the client.
 func (w *Writer) Produce(rec *kgo.Record) {
-	// The context must never end: a record that is cancelled may still be written (A2).
+	// The context must never end: the broker may still write a record that was cancelled (A2).
 	w.Client.Produce(context.Background(), rec, w.note)
 }
 
-// note records where a record went, and the first error.
+// note records to which partition a record went, and the first error.
 func (w *Writer) note(rec *kgo.Record, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

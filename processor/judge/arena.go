@@ -9,8 +9,8 @@ type arena[T any] struct {
 	chunks [][]T
 	chunk  int // index of the chunk in use
 	used   int // pieces used of that chunk
-	// large has the pieces that are longer than a chunk. They are kept apart from the chunks: a long
-	// piece in the sequence would leave the rest of a chunk unused, at another place in each
+	// large has the pieces that are longer than a chunk. They are kept apart from the chunks: a long piece that
+	// did not fit into the rest of a chunk would leave that rest unused, and at another place in each
 	// transaction.
 	large     [][]T
 	largeUsed int
@@ -36,8 +36,9 @@ func (a *arena[T]) take(n int) []T {
 	return piece
 }
 
-// takeLarge returns the next long piece. Its memory keeps the length of the longest piece that ever had
-// this place in a transaction, rounded up to a power of two.
+// takeLarge returns the next long piece. The nth long piece of each transaction reuses the memory of the nth
+// long piece of earlier ones. That memory is as long as the longest of these pieces, rounded up to a power of
+// two.
 func (a *arena[T]) takeLarge(n int) []T {
 	if a.largeUsed == len(a.large) {
 		a.large = append(a.large, nil)

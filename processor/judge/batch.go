@@ -12,15 +12,15 @@ import (
 	"oncebus/processor/wire"
 )
 
-// SkipBatch handles a batch that no client can read, or that decompresses to more than limit bytes. For a
-// batch of an input topic it emits one dead letter and continues after the batch. A batch of the repartition
-// topic gets no dead letter: only oncebus may write there, so no event of a producer is lost with the batch.
-// Such a batch waits, as the returned error says, until an operator decides to skip it. With asks, which
-// describes the batch, a batch of any topic waits for the operator.
+// SkipBatch handles a batch that no client can read, or that decompresses to more than limit bytes. For a batch
+// of an input topic it emits one dead letter, and the task continues after the batch. A batch of the repartition
+// topic gets no dead letter: only oncebus may write there, so no event of a producer is lost with the batch. At
+// such a batch the task waits, as the returned error says, until an operator decides to skip the batch. If asks
+// is given, which describes the batch for an operator, the task waits at a batch of any topic.
 func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int, asks *wire.UnreadableError) error {
 	t.JoinTransaction()
 	if batch.NextOffset <= t.Open.Next {
-		return nil // an earlier transaction handled it
+		return nil // an earlier transaction handled the batch
 	}
 	if asks == nil && t.Repartitioned {
 		asks = wire.UnreadableBatch(batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, batch)
@@ -44,7 +44,7 @@ func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit in
 	return nil
 }
 
-// passBatch moves the open checkpoint behind a batch.
+// passBatch sets the offset of the open checkpoint to the offset after a batch.
 func (t *Judge) passBatch(batch *kgo.ErrDecompressTooLarge) {
 	if t.Blind {
 		t.BypassedUpTo(batch.NextOffset)

@@ -8,8 +8,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Reasons of events that were forwarded without a claim, and of the replies to their duplicates.
-// Clients see them.
+// Reasons of events that were forwarded without a claim, and of the replies to their duplicates. Senders see
+// these texts.
 const (
 	offReason       = "the route is switched off (enabled: false): not checked for duplicates"
 	bypassedReason  = "local state cannot be used: not checked for duplicates"
@@ -24,7 +24,7 @@ func (t *Judge) passOff(j *Judging, ev *event, turn turn) bool {
 		return false
 	}
 	if turn == turnForwarded {
-		return true // a bypass forwarded the event before
+		return true // a bypass has already forwarded the event
 	}
 	if !j.passOff(ev) && turn == turnUnchecked {
 		t.Open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1)

@@ -28,8 +28,8 @@ const partialFactor = 8
 // the local store keeps all of them.
 const checkpointsMax = 3 << 20
 
-// GoOn lets the task continue from checkpoint c. The next checkpoint that the task writes is a whole
-// one, because the checkpoint to which a partial one would be relative may not be in the changelog.
+// GoOn makes the task continue from checkpoint c. The next checkpoint that the task writes is a whole one. A
+// partial one would be relative to c, which may not be in the changelog.
 func (t *State) GoOn(c *wire.Checkpoint) {
 	t.Committed = *c
 	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
@@ -37,12 +37,12 @@ func (t *State) GoOn(c *wire.Checkpoint) {
 	t.openWritten = t.written
 }
 
-// wholeDue reports whether the checkpoint of the open transaction must be a whole one: because the partial
-// checkpoints have grown too large, because a field changed that a partial checkpoint does not carry (Set,
-// Known, Closed, other sources), or because an invariant needs it:
+// wholeDue reports whether the checkpoint of the open transaction must be a whole one. There are three kinds of
+// reasons: the partial checkpoints have grown too large; a field changed that a partial checkpoint does not
+// carry (Set, Known, Closed, other sources); or an invariant needs a whole checkpoint, in these two cases:
 //
-//   - The floor moves. Then a changelog that is trimmed to its floor still contains a whole checkpoint
-//     (T19).
+//   - The floor moves. With a whole checkpoint after it, a changelog that is trimmed to its floor still
+//     contains a whole checkpoint (T19).
 //   - A bypass. The restore that runs meanwhile may end, and store the checkpoint that it read as a whole
 //     one. A partial checkpoint of the bypass would be relative to a different checkpoint (T20).
 func (t *State) wholeDue() bool {
@@ -53,12 +53,12 @@ func (t *State) wholeDue() bool {
 		!t.Open.SameSources(&t.Committed)
 }
 
-// floorSlack is how large a whole checkpoint may be, in bytes, so that a new floor may cost it at any
+// floorSlack is the size, in bytes, up to which a whole checkpoint is so cheap that the floor may move at any
 // time.
 const floorSlack = 1 << 10
 
-// floorMayMove reports whether moving the floor is worth a whole checkpoint. With short windows the
-// floor could move every few seconds. To leave it where it is is always safe.
+// floorMayMove reports whether moving the floor is worth the whole checkpoint that each move requires. With
+// short windows the floor could move every few seconds. To leave the floor unchanged is always safe.
 func (t *State) floorMayMove() bool { return t.written.wholeBytes <= t.written.bytes+floorSlack }
 
 // encodeCheckpoint encodes the checkpoint of the open transaction into t.value. A partial checkpoint is

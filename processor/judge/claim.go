@@ -75,8 +75,8 @@ func (t *Judge) claimEvent(ev *event, found *candidate) dedup.ClaimEvent {
 	return dedup.ClaimEvent{Event: found.event, Key: key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Evidence: t.evidence(ev.route), Request: ev.requester(), Replaces: ev.replaces, AppToken: t.App.TokensNameApp}
 }
 
-// storeWaiting stores a duplicate that waits for the outcome, or lets it join an open claim. If it
-// takes the place of a request whose client is gone, that request gets in_progress.
+// storeWaiting stores a duplicate that waits for the outcome, or adds the duplicate to a claim in memory (see
+// joining). If the duplicate replaces a request whose client no longer waits, that request gets in_progress.
 func (t *Judge) storeWaiting(j *Judging, ev *event, c *dedup.ClaimDecision, found *candidate, open *joining) {
 	left := 0
 	if c.Replaced != nil {
@@ -106,9 +106,9 @@ func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.ClaimDecision, 
 	j.reply(ev.route, &a)
 }
 
-// rejectAfterWindow turns an event after the window of its key into a duplicate. With adjacent buckets, the
-// row whose window is over may be the row of an adjacent key, of which the judge knows only that its window is
-// over (dedup.Event.Over). The event then counts as its own first event.
+// rejectAfterWindow turns an event after the window of its key into a duplicate. With adjacent buckets, the row
+// whose window is over may be the row of an adjacent key. The judge then knows only that this window is over
+// (dedup.Event.Over), and not which event was first, so the event counts as its own first event.
 func (ev *event) rejectAfterWindow(c *candidate) {
 	if c.replaced == nil {
 		c.prior = dedup.Row{Digest: c.event.Digest, First: c.event.Time, At: ev.from}
@@ -118,8 +118,8 @@ func (ev *event) rejectAfterWindow(c *candidate) {
 	ev.reason = fmt.Sprintf("%v after the first, window %v: refused, because on_after_window is reject", after, ev.route.Window)
 }
 
-// rejectClaim replies to an event after the window of its claim. The reply has no result: the event is
-// another operation, which the executor does not run.
+// rejectClaim replies to an event that came after the window of the key's claim. The reply has no result: the
+// result belongs to the earlier operation, and the executor does not run this event's operation.
 func (t *Judge) rejectClaim(j *Judging, ev *event, c *dedup.ClaimDecision, found *candidate) error {
 	*c = dedup.ClaimDecision{Verdict: dedup.Duplicate}
 	a := reply{verdict: dedup.Duplicate, key: ev.dedupKey(), row: &found.prior, to: ev.requester(), brokerTime: ev.brokerTime}
@@ -156,9 +156,9 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 		ev.token.App = t.App.TokenApp
 	}
 	own := ev.dedupKey()
-	// The executor gets the key of the claim. It is the same key for all attempts, also when an event
-	// of an adjacent bucket repeats the operation, and it differs from the key of an event that the
-	// operation collides with.
+	// The executor gets the key of the claim, not the key of the event. It is the same key for all attempts of
+	// the operation, also when an event of an adjacent bucket repeats the operation. And if the operation
+	// collides with another event, its claim has another key than that event.
 	ev.key = &c.Claim.Key
 	out := j.emit(ev, route.Output)
 	ev.key = own // the sender's reply has the key of its own event
@@ -190,8 +190,8 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 	return nil
 }
 
-// fits reports whether the changelog accepts the row of a claim. A row that the broker refused would
-// abort its transaction at every attempt.
+// fits reports whether the changelog accepts the row of a claim. If the broker refused the row, the transaction
+// would abort, and again at every further attempt.
 func (t *Judge) fits(row *dedup.Row) bool {
 	return t.fitsBytes(len(row.Result))
 }

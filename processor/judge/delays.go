@@ -38,9 +38,9 @@ func (d *Delays) reset() {
 	}
 }
 
-// delayHistograms has the delays of committed transactions, as a Prometheus collector. The histogram
-// type of the Prometheus library takes one delay at a time under a lock, which would be on the path of
-// every duplicate; ours takes all delays of a transaction at once.
+// delayHistograms has the delays of committed transactions, as a Prometheus collector. It takes all delays of a
+// transaction at once. The histogram type of the Prometheus library takes one delay at a time under a lock, and
+// every duplicate would have to wait for that.
 type delayHistograms struct {
 	desc *prometheus.Desc
 

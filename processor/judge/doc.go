@@ -8,7 +8,7 @@
 //   - Judge judges the records of a State in offset order. It produces output records, changelog rows,
 //     replies and dead letters.
 //   - Router derives the dedup key of an input record and produces the record to the repartition topic.
-//   - Keys derives the dedup keys of a poll, many of them on a goroutine ahead of the decisions.
+//   - Keys derives the dedup keys of a poll. If there are many, a goroutine derives keys ahead of the decisions.
 //   - Emitter builds the records of one transaction.
 //
 // The package has no Kafka client, and no goroutine outlives the call that started it: the caller (the

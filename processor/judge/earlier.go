@@ -5,10 +5,10 @@ import (
 	"oncebus/processor/app"
 )
 
-// links reports whether the task links the rows of a key in this route, so that the rows of earlier
-// windows stay (hazard T24). It links them if the checkpoint names a route set, that is at level 2,
-// where all builds of the app read linked rows, and if the rows fit into packs, as rows of plain
-// deduplication without adjacent buckets do.
+// links reports whether the task links the rows of a key in this route, so that the rows of earlier windows stay
+// (hazard T24). There are two conditions. The checkpoint must name a route set: that is at level 2, where all
+// builds of the app read linked rows. And the rows must fit into packs, as rows of plain deduplication without
+// adjacent buckets do.
 func (t *State) links(route *app.Route) bool {
 	return t.Open.Set > 0 && t.App.Packed[route.NamespaceID]
 }
@@ -27,8 +27,9 @@ func (t *Judge) decidePlain(c *candidate) (dedup.Verdict, dedup.Row, error) {
 	return verdict, row, nil
 }
 
-// goBelow goes down the linked rows of the event's key, from window to window, to the row that decides
-// on the event. It reads as many rows as the key has windows in between, also if the key was erased.
+// goBelow follows the links from the newest row of the event's key to the rows of earlier windows, one window at
+// a time, until it finds the row that decides on the event. It reads as many rows as the key has windows in
+// between, also if the key was erased.
 func (t *Judge) goBelow(c *candidate) (err error) {
 	for c.hasPrior && c.event.GoesBelow(&c.prior, c.window, c.streamTime) {
 		if c.descent == nil {
@@ -36,7 +37,7 @@ func (t *Judge) goBelow(c *candidate) (err error) {
 		}
 		passed := c.prior
 		c.descent.Pass(&passed)
-		c.replaced = c.descent.Above // so the event adds no new key to the counts
+		c.replaced = c.descent.Above // the key has a row, so the event adds no new key to the counts
 		digest, linked := passed.Below(c.window, c.streamTime)
 		if c.hasPrior = linked; !linked {
 			break

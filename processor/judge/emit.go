@@ -159,7 +159,7 @@ type event struct {
 
 	digest dedup.Digest // digest of key; zero without a key
 	wire.Details
-	claim          *dedup.Row         // the claim of a dispatched event
+	claim          *dedup.Row         // address of the request that waits for the verdict; zero for none
 	token          dedup.Token        // of claim
 	outcomeHeaders []kgo.RecordHeader // token and kind of a refused outcome
 
@@ -220,7 +220,7 @@ func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 	case ev.reason != "" || ev.claim != nil:
 		own = ownHeadersMax
 	case headersOf(ev) == rules.Headers{}:
-		own = 0 // most events: room for three unused headers would be 120 bytes for the garbage collector to scan
+		own = 0 // the capacity for three unused headers would cost 120 bytes in most records
 	}
 	headers := e.headers.take(len(ev.headers) + own)[:0]
 	for i := range ev.headers {
@@ -345,10 +345,10 @@ func (e *Emitter) tooLarge(topic string, n int) string {
 	return fmt.Sprintf(wire.ReasonTooLarge+"%s: %d bytes with headers, %s is %d, and it takes more compressed", topic, n, limits.BytesSetting, limits.MaxBytes)
 }
 
-// misfit returns why the topic would reject the record; "" if the topic would accept it. It is checked
-// before sending, because a rejected record would abort its transaction at every attempt. brokerTime is
-// the broker time of the event; if the event has waited in Kafka since, its timestamp may be too old by
-// now.
+// misfit returns why the topic would reject the record; "" if the topic would accept it. The emitter checks that
+// before sending, because a rejected record would abort its transaction at every attempt. brokerTime is the
+// broker time of the event. If the event has waited in Kafka since then, its timestamp may be too old for the
+// topic by now.
 func (e *Emitter) misfit(r *kgo.Record, brokerTime int64) string {
 	limits := e.limitsOf(r.Topic)
 	ts := r.Timestamp.UnixMilli()
@@ -388,10 +388,10 @@ func (e *Emitter) timestamp(topic string, brokerTime int64) int64 {
 	return brokerTime
 }
 
-// deadLetterPointer emits a small dead letter in place of full, which the dead-letter topic would
-// reject. It has position, digest and oncebus headers, and the broker's time; the record itself is
-// still in its input topic. forms is how many forms of the dead letter the topic has rejected already:
-// after the first one the pointer has no value, after the second one no record key either.
+// deadLetterPointer emits a small dead letter in place of full, which the dead-letter topic would reject. The
+// small one has the event's position, digest and oncebus headers, and the broker's time; the record itself is
+// still in its input topic. forms is how many forms of the dead letter the topic has rejected already: after the
+// first rejection the small dead letter has no value, after the second one no record key either.
 func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string, forms int) {
 	hash := sha256.Sum256(ev.rec.Value)
 	if ev.reason == "" {
@@ -415,7 +415,7 @@ func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string, 
 	if limits := e.rt.Limit(r.Topic); r.Key == nil && limits.Compacted {
 		r.Key = e.rt.PositionText(ev.from)
 	}
-	// The topic may object only to the timestamp: then the value fits.
+	// If the topic rejects only the timestamp, the value fits and stays.
 	r.Value = ev.rec.Value
 	if forms > 0 || !e.fits(r) {
 		r.Value = nil
@@ -454,8 +454,8 @@ func (e *Emitter) applyKeyPolicy(ev *event, derived *rules.Derived) {
 	e.byPolicy(ev, policy)
 }
 
-// byPolicy forwards, drops or dead-letters an event that gets no row: one without a key, late, over a
-// limit, or a collision.
+// byPolicy forwards, drops or dead-letters an event that gets no row, because it has no key, is late, is over a
+// limit, or collides.
 func (e *Emitter) byPolicy(ev *event, policy rules.Policy) {
 	switch policy {
 	case rules.Forward:
@@ -467,9 +467,9 @@ func (e *Emitter) byPolicy(ev *event, policy rules.Policy) {
 	e.conclude(ev)
 }
 
-// applyLatePolicy applies the route's policy to a late event. The reason names what made the event
-// late: the change of the window, stream time, how far the event's own source had come, or, if none of
-// these did, the stored row whose window begins after the event.
+// applyLatePolicy applies the route's policy to a late event. The reason names what made the event late: the
+// change of the window, stream time, or the highest event time of the event's own source. If it was none of
+// these, the event lies before the window of the stored row, and the reason names that row.
 func (e *Emitter) applyLatePolicy(ev *event, c *candidate) {
 	ev.verdict = dedup.Late
 	route := ev.route

@@ -9,11 +9,10 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Erase frees the rows that an erasure request names, in the open transaction, and returns how many. A
-// row stays as it is if it has gone, is already free, or belongs to a later event or attempt than the
-// request means: a request may therefore be read again, or late. The next event of a freed key is
-// unique; in claim mode it is a further attempt. A freed row has no result and no requests, and keeps
-// its link.
+// Erase frees the rows that an erasure request names, in the open transaction, and returns how many it freed. A
+// row stays as it is if it is already free, or belongs to a later event or attempt than the request names; a
+// named row may also be gone. A request may therefore be read again, or late. The next event of a freed key is
+// unique; in claim mode it is a further attempt. A freed row has no result and no requests, and keeps its link.
 func (t *Judge) Erase(j *Judging, request *app.ErasureRequest) (erased int, err error) {
 	var route *app.Route
 	for _, r := range t.App.Routes {

@@ -9,8 +9,8 @@ import (
 // no longer accept.
 const tooLargeReason = "the changelog's max.message.bytes was lowered: the claim cannot keep its requests"
 
-// keepFormer stores a former claim, whose key another event has claimed since, under a digest of its
-// own. It returns how many requests no longer wait under the key. former may be nil: no claim.
+// keepFormer stores a former claim under a digest of its own, because another event has claimed the key since.
+// It returns how many requests no longer wait under the key. If former is nil, there is no former claim.
 func (t *Judge) keepFormer(e *Emitter, route *app.Route, former *dedup.FormerClaim) (left int) {
 	if former == nil {
 		return 0

@@ -6,10 +6,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// forwardFormer handles a record whose key was derived by the rule before a promotion: a router or an
-// ingress wrote it that had not read the new route set yet. The judge derives the key by the rule in
-// force and forwards the record to the task of that key. During the hold of the promotion the record
-// waits instead, because other tasks may still emit by the old rule.
+// forwardFormer handles a record whose key was derived by the rule before a promotion, because the router or
+// ingress that wrote it had not read the new route set yet. The judge derives the key by the rule in force and
+// forwards the record to the task of that key. During the hold of the promotion the record waits instead,
+// because other tasks may still emit events by the old rule.
 func (t *Judge) forwardFormer(j *Judging, ev *event, env *wire.Envelope) error {
 	switch {
 	case t.Blind || env.IsSeed:

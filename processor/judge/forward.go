@@ -11,9 +11,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// forward handles records that reached the repartition topic of an earlier generation after its tasks
-// had closed (an ingress that slept during the switch may have written them). It sends them, unchanged,
-// to the tasks that now have their keys. The envelope has everything that a router would derive.
+// forward handles records that reached the repartition topic of an earlier generation after the tasks of that
+// topic had closed: an ingress that was suspended during the switch may have written them. It sends the records,
+// unchanged, to the tasks that now have their keys. A record's envelope has everything that a router would
+// derive.
 func (r *Router) forward(e *Emitter, records []*kgo.Record) error {
 	for _, rec := range records {
 		env := &e.current.envelope
@@ -24,7 +25,7 @@ func (r *Router) forward(e *Emitter, records []*kgo.Record) error {
 			continue
 		}
 		if env.IsProgress {
-			continue // the new tasks get their own
+			continue // progress records are not forwarded: the new tasks get their own
 		}
 		partition := r.App.Hasher.Partition(&env.Digest)
 		if env.Outcome != nil {

@@ -6,10 +6,10 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// countHit ends the judging of a duplicate. It sends the verdict to the shadow of the route, if there
-// is one, and counts the duplicate in the row of its key. The row is part of the transaction, so each
-// duplicate counts once. Only an app at level 2 (the checkpoint names a route set) counts hits, because
-// all its builds can read such rows.
+// countHit ends the judging of a duplicate. It sends the verdict to the shadow of the route, if there is one,
+// and counts the duplicate as a hit in the row of its key. The row is part of the transaction, so each duplicate
+// counts once. Only an app at level 2 (the checkpoint names a route set) counts hits, because all its builds can
+// read rows with hits.
 func (t *Judge) countHit(j *Judging, ev *event, c *candidate) error {
 	t.shadow(j, ev, c, false)
 	if !ev.route.CountHits || t.Open.Set == 0 {

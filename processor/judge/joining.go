@@ -25,12 +25,12 @@ type joining struct {
 type joins struct {
 	of    map[dedup.Digest]*joining
 	order []*joining // in the order in which they were added; some are already written
-	// requests is the number of requests in all these claims, which take most of their memory.
+	// requests is the number of requests in all these claims. Most of the claims' memory is used by them.
 	requests int
 }
 
-// joinsMax bounds the requests in joins. Beyond it, a further claim is written for each of its
-// requests.
+// joinsMax bounds the requests in joins. If joins is full, the row of a further claim is written again for each
+// of its requests.
 const joinsMax = waitingMax
 
 // joiningOf returns the claim in memory that decides an event; nil if no request can join it.
@@ -59,9 +59,9 @@ func (t *Judge) joiningOf(found *candidate) (*joining, error) {
 	return open, nil
 }
 
-// decideWaiting decides on an event that waits for the outcome of a claim in memory, or that gets
-// in_progress. For any other event it writes the claim, reads its row again and returns nil: the caller
-// then decides by that row.
+// decideWaiting decides on an event that waits for the outcome of a claim in memory, or that gets in_progress.
+// For any other event it writes the row of the claim, reads the row again and returns nil: the caller then
+// decides by that row.
 func (t *Judge) decideWaiting(j *Judging, ev *event, claimed *dedup.ClaimEvent, found *candidate) (*joining, error) {
 	open, err := t.joiningOf(found)
 	if open == nil || err != nil {

@@ -35,8 +35,8 @@ type Judging struct {
 	*Emitter
 	Keys    *Keys
 	Shadows *Shadows // of the dedup stage
-	// Held reports that a route was promoted to a new key rule, and that the hold of the promotion is
-	// still in force: records with keys of the former rule wait.
+	// Held reports that a route was promoted to a new key rule, and that the hold of the promotion is still in
+	// force. Records with keys of the former rule then wait.
 	Held    bool
 	senders rules.SenderReader
 	// now is broker time and certain is app.BrokerClock.Certain, both in ms. Process reads them once
@@ -78,8 +78,8 @@ func (e *UnknownRouteError) Error() string {
 }
 
 // ErrClockDoubtful reports an event whose time is in the future by our estimate of broker time, while that
-// estimate may itself be wrong (hazard T14). The worker aborts the transaction and observes the brokers'
-// clock again, before the event is judged.
+// estimate may itself be wrong (hazard T14). The worker then aborts the transaction and observes the brokers'
+// clock again. After that the event is judged again.
 var ErrClockDoubtful = errors.New("broker time is doubtful: an event contradicts the estimate")
 
 // Process judges records in the open transaction. It skips records below the checkpoint, because an
@@ -299,10 +299,10 @@ type candidate struct {
 	clamped    bool         // its event time was clamped; a clamped time does not move stream time
 	window     dedup.Window // window by which the task judges the namespace
 	streamTime int64        // stream time of the namespace, ms
-	front      int64        // how far its source has come, or streamTime if later, ms: an event before it by more than the grace is late
+	front      int64        // highest event time of its source, or streamTime if later, ms; the grace counts from it
 	prior      dedup.Row
 	hasPrior   bool
-	// replaced is prior if that row still decides: the event's own row will replace it. It is nil for a
+	// replaced is prior if that row still decides, because the event's own row will replace it. It is nil for a
 	// new key.
 	replaced *dedup.Row
 	// descent is the path from the key's latest row down to the rows of its earlier windows; nil for an
@@ -313,10 +313,9 @@ type candidate struct {
 	collided *dedup.Row
 }
 
-// lookUp finds the row that decides an event: the row of its key or, with adjacent buckets, of an
-// adjacent key. In a route that forwards collisions, an event that collides gets a second key, and
-// lookUp may return the row of that key. Requests that joined the row's claim in this transaction may
-// not be in the row yet.
+// lookUp finds the row that decides an event: the row of its key or, with adjacent buckets, of an adjacent key.
+// In a route that forwards collisions, an event that collides gets a second key, and lookUp may return the row
+// of that key. If requests joined the row's claim in this transaction, the row may not have them yet.
 func (t *Judge) lookUp(ev *event, c *candidate) error {
 	own, found, err := t.Store.Get(c.event.Digest)
 	if err != nil {
@@ -387,10 +386,10 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	}
 	switch {
 	case turn == turnForwarded && verdict != dedup.Unique:
-		return nil // during the bypass it became a dead letter, or was late
+		return nil // during the bypass the event was late or became a dead letter
 	case verdict == dedup.Invalid:
 		if turn == turnUnchecked {
-			t.Open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1) // judged again after the bypass, its time might be valid
+			t.Open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1) // judged after the bypass, its time might be valid
 		}
 		ev.verdict = verdict
 		ev.reason = fmt.Sprintf("event time %d is more than %v ahead of the broker's %d", admitted, route.Skew, ev.brokerTime)
@@ -408,11 +407,10 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	if err := t.lookUp(ev, c); err != nil {
 		return err
 	}
-	// A late event of claim mode may repeat an event whose claim is stored, so we look for the claim
-	// before the policy for late events applies. DecideClaim dispatches a late event only if the lease
-	// of the claim has expired. But a late event may also lie behind the whole window of a row that is
-	// still stored: after the window changed, or from a source that is ahead of stream time. It is then
-	// another operation, and late.
+	// A late event of claim mode may repeat an event whose claim is stored, so the judge looks for the claim
+	// before it applies the policy for late events. DecideClaim dispatches a late event only if the lease of the
+	// claim has expired. But the event may also lie outside the whole window of a stored row: after the window
+	// changed, or if the event's source is ahead of stream time. The event is then another operation, and late.
 	if verdict == dedup.Late && (c.replaced == nil || c.window.Over(c.replaced.First, admitted)) {
 		j.applyLatePolicy(ev, c)
 		return nil

@@ -53,8 +53,7 @@ func (k *Keys) Release() {
 	}
 }
 
-// Of returns the records with their keys. A key is valid until the iteration goes on to the next
-// record.
+// Of returns the records with their keys. A key is valid only until the iteration reaches the next record.
 func (k *Keys) Of(records []*kgo.Record) iter.Seq2[*kgo.Record, *rules.Derived] {
 	return func(yield func(*kgo.Record, *rules.Derived) bool) {
 		if len(records) >= k.AheadMin {

@@ -12,8 +12,8 @@ func (t *State) overLimit(route *app.Route, c *candidate) bool {
 	return c.replaced == nil && route.Limits.LiveKeys > 0 && t.OpenCounts.LiveKeys(route.NamespaceID) >= uint64(route.Limits.LiveKeys)
 }
 
-// applyLimitPolicy applies on_limit to an event whose new key exceeds live_keys. The event's time still
-// advances stream time, which frees keys of ended windows.
+// applyLimitPolicy applies the policy on_limit to an event whose new key would exceed live_keys. The event's
+// time advances stream time all the same, which frees keys of ended windows.
 func (t *Judge) applyLimitPolicy(j *Judging, ev *event) {
 	ev.verdict = dedup.Limited
 	ev.reason = fmt.Sprintf("new key beyond the limit: %d keys of namespace %s are live in %v, live_keys is %d",

@@ -74,7 +74,8 @@ func (m *Metrics) Publish(rt *app.App, counts []uint64) {
 			continue
 		}
 		route, counter := rt.Routes[i/countersMax], i%countersMax
-		// With hundreds of namespaces the series of ended keys would be much of a scrape, so each begins with its first key.
+		// With hundreds of namespaces the series of ended keys would be much of a scrape. So such a series
+		// begins with the first ended key.
 		if at := counterIndex(counter); at >= endedWindows {
 			m.ended.WithLabelValues(route.Namespace, map[counterIndex]string{endedWindows: "window", endedRetentions: "retention"}[at]).Add(float64(c))
 			continue

@@ -7,8 +7,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// packBytes is the size in bytes at which a pack is sent, so that the client can send the packs of a
-// transaction while the transaction goes on.
+// packBytes is the size in bytes at which a pack is sent. It is small, so that the client can already send packs
+// while the transaction is still open.
 const packBytes = 32 << 10
 
 // packs has the rows of the open transaction that are not in a changelog record yet, and the number of

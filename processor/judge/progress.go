@@ -11,9 +11,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// WriteProgress produces a progress record to every chosen partition of the repartition topic. A task
-// reads it after the outcomes of the earlier transactions, so it may rely on what the record says about
-// them.
+// WriteProgress produces a progress record to every chosen partition of the repartition topic. A task reads that
+// record after the outcomes of earlier transactions, so the task may rely on what the record says about these
+// outcomes.
 func (r *Router) WriteProgress(e *Emitter, p *wire.Progress, chosen func(partition int32) bool) {
 	env := wire.Envelope{IsProgress: true}
 	key := env.Append(nil)
@@ -61,20 +61,20 @@ func (t *Judge) applyProgress(j *Judging, rec *kgo.Record) error {
 	return t.answerLeases(j.Emitter, rec.Timestamp.UnixMilli())
 }
 
-// While claims are open, the routing stage writes a progress record about every second. If the next one
-// is more than progressGapMax later, or more than setBackMin earlier (both in ms, broker time), a
-// broker's clock may have been set: a process cannot tell that from a time without a router.
+// While claims are open, the routing stage writes a progress record about every second. If the next record is
+// more than progressGapMax later, or more than setBackMin earlier (both in ms, broker time), then a broker's
+// clock may have been set, or no router was running for that time. A process cannot tell one from the other.
 const progressGapMax, setBackMin = 60_000, 1000
 
-// followsStep reports whether broker time may have jumped since the last progress record. A process
-// that starts after the jump cannot observe it, so the log itself must show it.
+// followsStep reports whether broker time may have jumped since the last progress record. A process that starts
+// after the jump cannot observe the jump itself, so it relies on what the log shows.
 func (t *Judge) followsStep(stored int64) bool {
 	last := t.Open.ProgressAt
 	return last != 0 && (stored > last+progressGapMax || stored < last-setBackMin)
 }
 
-// evidence returns what the task knows about the outcomes of a route and about its executor. It decides
-// whether a lease is over.
+// evidence returns what the task knows about the outcomes of a route and about its executor. This evidence
+// decides whether a lease is over.
 func (t *State) evidence(route *app.Route) dedup.LeaseEvidence {
 	if !t.App.WritesProgress {
 		return dedup.LeaseEvidence{}
@@ -89,16 +89,16 @@ func (t *State) evidence(route *app.Route) dedup.LeaseEvidence {
 	return e
 }
 
-// leaseBegan records the broker time at, in ms, at which a lease began that may still run. stored is
-// the broker time of the event or outcome that shows it. While a lease may still run, the routing stage
-// writes progress records.
+// leaseBegan records that a lease, which may still run, began at the broker time at, in ms. stored is the broker
+// time of the event or outcome that shows this. The routing stage writes progress records while a lease may
+// still run.
 func (t *State) leaseBegan(at, stored int64) {
 	if !t.App.WritesProgress {
 		return
 	}
 	if stored < t.Open.ProgressAt-setBackMin {
-		// Broker time was set back. What the task knows is from before, and would end the wait for new
-		// progress records too early.
+		// Broker time was set back. The progress that the task knows has times from before that. With these
+		// times the wait for new progress records would end too early.
 		t.Open.Progress = wire.Progress{}
 	}
 	t.Open.ClaimedAt = max(t.Open.ClaimedAt, at)

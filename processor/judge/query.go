@@ -9,15 +9,15 @@ import (
 	"oncebus/processor/wire"
 )
 
-// query answers a sender that asks for the outcome of its event. The answer is the verdict that the
-// next duplicate of the event would get. A query changes no row and no stream time, so it makes no
-// attempt. A task without its store does not answer; the sender then asks again.
+// query answers a sender that asks for the outcome of its event. The answer is the verdict that the next
+// duplicate of the event would get. A query changes neither a row nor stream time, so it makes no attempt. A
+// task that cannot use its store does not answer; the sender then asks again.
 func (t *Judge) query(j *Judging, ev *event, env *wire.Envelope) error {
 	if t.Blind {
 		return nil
 	}
 	a := wire.VerdictRecord{To: ev.replyTo, Verdict: dedup.Unique, Key: ev.dedupKey(), Status: wire.StatusUnknown, BrokerTime: ev.brokerTime}
-	if bytes.Equal(ev.route.WireName, env.Route) { // otherwise a promotion has changed the rule of the key
+	if bytes.Equal(ev.route.WireName, env.Route) { // if not, a promotion has changed the key rule
 		if err := t.findOutcome(j, ev, env, &a); err != nil {
 			return err
 		}
@@ -26,7 +26,8 @@ func (t *Judge) query(j *Judging, ev *event, env *wire.Envelope) error {
 	return nil
 }
 
-// findOutcome looks up the event's operation and sets in the answer a what is known of it.
+// findOutcome looks up the event's operation, and stores in the answer a what the task knows about the
+// operation.
 func (t *Judge) findOutcome(j *Judging, ev *event, env *wire.Envelope, a *wire.VerdictRecord) error {
 	c := &j.current.candidate
 	*c = candidate{streamTime: t.streamTime(ev.route.NamespaceID), window: t.window(ev.route), digest: env.Digest}

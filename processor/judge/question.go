@@ -79,7 +79,7 @@ func (e *Emitter) respondToQuestion(ev *event, a *wire.QuestionAnswer) {
 	timestamp := e.timestamp(topic, ev.brokerTime)
 	r.Topic, r.Partition, r.Timestamp = topic, a.To.Partition, time.UnixMilli(timestamp)
 	r.Headers = a.AppendHeaders(e.headers.take(wire.QuestionHeadersMax)[:0])
-	if e.misfit(r, timestamp) == "" { // otherwise an operator gave the topic too low a limit: the request asks again
+	if e.misfit(r, timestamp) == "" { // else an operator set too low a limit, and the request asks again
 		e.produce(r, dedup.Position{})
 	}
 }

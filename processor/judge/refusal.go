@@ -5,9 +5,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Refusal is a record that the broker rejected for good, in a transaction that was then aborted. The
-// judge judges the event again as if it had found the record unfit before sending: the event goes to
-// the dead-letter topic with the broker's error.
+// Refusal is a record that the broker rejected for good, in a transaction that was then aborted. When the judge
+// judges the event again, it acts as if it had found before sending that the topic would reject the record: the
+// event goes to the dead-letter topic with the broker's error.
 type Refusal struct {
 	Reason string
 	Forms  int  // how many forms of the record the broker rejected

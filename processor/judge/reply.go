@@ -29,9 +29,9 @@ type reply struct {
 	brokerTime int64 // ms
 }
 
-// reply produces a reply: its key is the key of the request, value and foreign headers come from the
-// outcome. If the replies topic would reject these, or has rejected them, the reply goes without them.
-// If the topic has rejected that form too, the reply becomes a dead letter.
+// reply produces a reply. Its record key is the key of the request; its value and foreign headers come from the
+// outcome. If the replies topic would reject these, or has rejected them, the reply has no value and no foreign
+// headers. If the topic has rejected that form too, the reply becomes a dead letter.
 func (e *Emitter) reply(route *app.Route, a *reply) {
 	r := e.NewRecord()
 	r.Topic, r.Key, r.Value = route.Claim.Replies, a.to.Key, a.value
@@ -80,7 +80,7 @@ func (e *Emitter) replyWithoutClaim(ev *event) {
 	if ev.dedupKey() == nil {
 		binary.BigEndian.PutUint32(a.row.Digest[:], uint32(placeByKey(ev)))
 	}
-	if c := ev.claimed; c != nil && c.Verdict == ev.verdict { // the event is late: it is before the window of this claim
+	if c := ev.claimed; c != nil && c.Verdict == ev.verdict { // the event is late: it is before this claim's window
 		a.row, a.claim, a.status = &c.Row, &c.Claim, c.Status()
 	}
 	switch {

@@ -11,10 +11,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Router is the first stage: it derives dedup keys and produces every record to the partition of its
-// key. It has no state. It still needs a transaction of offsets and records (hazard G8): a repeated
-// record without a key would be a repeated event, and a repeated old record would begin an expired
-// window again.
+// Router is the first stage: it derives dedup keys and produces every record to the partition of its key. It has
+// no state. Its records and offsets must still be committed in one transaction (hazard G8), because not every
+// repeated record is recognised as a duplicate: a repeated record without a key would be a repeated event, and a
+// repeated old record would begin an expired window again.
 type Router struct {
 	App  *app.App
 	Keys *Keys
@@ -85,7 +85,8 @@ func (r *Router) route(e *Emitter, rec *kgo.Record, derived *rules.Derived, from
 	}
 }
 
-// reach raises the namespace's front to the time of an event. An event from the future moves no front.
+// reach raises the namespace's highest event time in Fronts to the time of an event, unless the event is from
+// the future.
 func (r *Router) reach(route *app.Route, at int64) {
 	if at > r.now+route.Span.Skew {
 		return
@@ -107,8 +108,8 @@ func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition
 	out.Topic, out.Value = r.App.Topology.Repartition, rec.Value
 	out.Partition = partition
 	out.Key = env.Append(e.bytes.take(env.Size())[:0])
-	// The task trusts oncebus headers, so we drop the headers of that name that a producer wrote. The
-	// attempt of a redrive stays: it only ends loops, and a dead letter needs it.
+	// The task trusts oncebus headers, so headers with such names that the producer wrote are dropped. The
+	// attempt of a redrive stays: it is only used to end loops, and a dead letter needs it.
 	headers := e.headers.take(len(rec.Headers))[:0]
 	for i := range rec.Headers {
 		if wire.IsReserved(rec.Headers[i].Key) {

@@ -1,10 +1,10 @@
 package judge
 
-// joinSet moves the task to the route set of its process, at the beginning of the open transaction. The
-// checkpoint then names the set, so that no process with an older set judges after this transaction.
-// Where the window of a namespace changes, the checkpoint also gets the time from which its rows are
-// known to be complete. A row outside of that decides no event, also if it is still stored: another
-// copy of the store may have lost it.
+// joinSet makes the task use the route set of its process, at the beginning of the open transaction. The
+// checkpoint then names the set, so that no process with an older set judges after this transaction. If the
+// window of a namespace changes, the checkpoint also gets the time from which the namespace's rows are known to
+// be complete. A row from before that time decides no event, even if it is still stored: another copy of the
+// store may have lost the row.
 func (t *State) joinSet() {
 	before, set := t.Open.Set, t.App.Set
 	if set <= before {

@@ -12,9 +12,9 @@ type seeds struct {
 	sent   uint32            // records with counts that the transaction has produced
 }
 
-// seed stores the row of a seed (a key that is known from elsewhere), unless a stored row decides on
-// the key. It emits nothing and does not move stream time. The limits on live keys do not apply: the
-// key was known before.
+// seed stores the row of a seed (a key that is known from elsewhere), unless a row is already stored that
+// decides on the key. It emits nothing and does not move stream time. It ignores the limits on live keys,
+// because the key was known before.
 func (t *Judge) seed(j *Judging, ev *event) error {
 	route, env := ev.route, ev.envelope
 	c := &j.current.candidate
@@ -26,7 +26,7 @@ func (t *Judge) seed(j *Judging, ev *event) error {
 	fate, row := dedup.DecideSeed(c.event, c.prior, c.hasPrior, c.window, c.streamTime, ev.brokerTime)
 	if fate == dedup.SeedTaken && route.Mode == rules.ClaimMode {
 		if c.replaced != nil {
-			fate = dedup.SeedKnown // requests may wait for the outcome of the stored claim
+			fate = dedup.SeedKnown // requests may wait for the outcome of the stored claim, so it stays
 		} else if err := t.seededClaim(&row, ev); err != nil {
 			return wire.Unreadable(ev.rec, err)
 		}

@@ -39,8 +39,7 @@ func (t *Judge) countLookup(j *Judging, ev *event, c *candidate) {
 	}
 }
 
-// countDuplicate counts a duplicate by day, delay and sender. Events that are no duplicates do not come
-// here.
+// countDuplicate counts a duplicate by day, delay and sender. It is called for duplicates only.
 func (t *Judge) countDuplicate(j *Judging, ev *event, c *candidate) {
 	delay := c.event.Time - c.prior.First
 	number := app.DelayOf(delay)

@@ -10,11 +10,12 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A shadow tries out a new key rule without using it. Two copies of an event may have the same key by
-// the new rule but different keys, and so different partitions, by the rule in force; no task can look
-// up both keys. So the task that judges an event sends its verdict to the task of the new key, in the
-// same transaction and after the verdict: only then it is known whether the event was emitted, and only
-// an emitted event makes a row of the shadow. The router cannot send it earlier: a copy that the rule
+// A shadow tests a new key rule without using its verdicts. Two copies of an event may have the same key by the
+// new rule but different keys, and so different partitions, by the rule in force; no task can look up both keys.
+// So the task that judges an event sends its verdict to the task of the new key. It does so in the same
+// transaction and after the verdict: only then it is known whether the event was emitted, and only an emitted
+// event may get a row of the shadow. The router cannot send the event itself to the task of the new key, because
+// a copy that the rule in force drops would then get a row, too.
 // in force drops would then make a row.
 
 // Shadows has a worker's key derivers of the shadows in force, by route index.
@@ -110,7 +111,7 @@ func (t *Judge) shadow(j *Judging, ev *event, c *candidate, emitted bool) {
 // shadow's key. It emits nothing.
 func (t *Judge) judgeShadow(j *Judging, route *app.Route, env *wire.Envelope) error {
 	if !bytes.Equal(route.WireName, env.Route) {
-		return nil // an earlier shadow than the promoted one
+		return nil // the verdict is for a shadow before the promoted one
 	}
 	id := route.NamespaceID
 	streamTime, window := t.streamTime(id), t.window(route)

@@ -8,11 +8,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// joinSources gives each namespace the sources that its routes have (the partitions of their inputs),
-// at the beginning of the open transaction. A namespace without a route in force keeps its sources,
-// because its last records may still come. A namespace has no sources if its task belongs to a
-// prepartitioned topic or if all its events come by HTTP: it then follows none, and every event moves
-// its stream time.
+// joinSources gives each namespace the sources that its routes have (the partitions of their inputs), at the
+// beginning of the open transaction. A namespace without a route in force keeps its sources, because its last
+// records may still come. A namespace has no sources if its task belongs to a prepartitioned topic, or if all
+// its events come by HTTP. Every event then moves the namespace's stream time directly.
 func (t *State) joinSources() {
 	t.owned, t.counted = [256]bool{}, [256]bool{}
 	if len(t.App.Sources) > 0 && t.ID.Topic == t.App.Topology.Repartition {
@@ -61,8 +60,8 @@ func (t *State) ownSources(at int) *wire.Sources {
 	return &t.Open.Sources[at]
 }
 
-// front returns how far the event's own source has come: the highest event time in it, in its order,
-// that this task knows of; dedup.NoStreamTime if the task knows none.
+// front returns the highest event time in the event's own source among the events that this task has judged;
+// dedup.NoStreamTime if there is none. The ingress counts as the source of an event that came by HTTP.
 func (t *State) front(ev *event) int64 {
 	at, follows := t.sourcesOf(ev.route.NamespaceID)
 	if !follows {
@@ -81,9 +80,9 @@ func (t *State) front(ev *event) int64 {
 // isFromIngress reports whether an event of the repartition topic came by HTTP.
 func (ev *event) isFromIngress() bool { return ev.envelope != nil && ev.envelope.FromIngress }
 
-// advance updates the sources and the stream time of a route's namespace after an event that was
-// admitted at time. The event may show that its source has come further, and that source may be the
-// last one that kept stream time back.
+// advance updates the sources and the stream time of a route's namespace after an event that was admitted with
+// this time. The event may raise the time of its source. If that source alone kept stream time back, stream time
+// can now move.
 func (t *Judge) advance(e *Emitter, ev *event, time int64) error {
 	id := ev.route.NamespaceID
 	if until, retired := t.App.RetiredUntil[id]; retired && ev.brokerTime >= until {
@@ -100,7 +99,7 @@ func (t *Judge) advance(e *Emitter, ev *event, time int64) error {
 		s.Grow(ev.from.Topic, int(ev.from.Partition)+1, dedup.NoStreamTime)
 		i, known = s.Of(ev.from.Topic, ev.from.Partition)
 	}
-	keptBack := !known // for an unknown source nothing tells, so assume that it kept stream time back
+	keptBack := !known // nothing is known of an unknown source, so assume that it kept stream time back
 	if known && time > s.Front[i] {
 		s = t.ownSources(at)
 		keptBack = max(s.Front[i], s.Bound[i]) <= t.streamTime(id)
@@ -120,9 +119,8 @@ func (t *Judge) advance(e *Emitter, ev *event, time int64) error {
 	return t.follow(e, ev.route, at, ev.brokerTime)
 }
 
-// follow moves the stream time of a route's namespace to the source that has come least far, as of
-// broker time now. Stream time never goes back: events that were late stay late, evicted rows stay
-// evicted.
+// follow sets the stream time of a route's namespace to the least of its sources' times, at broker time now. It
+// never sets stream time back, because late events stay late, and evicted rows stay evicted.
 func (t *Judge) follow(e *Emitter, route *app.Route, at int, now int64) error {
 	s := &t.Open.Sources[at]
 	next := s.Least(now)
@@ -161,11 +159,10 @@ func (t *Judge) readInputs(e *Emitter, inputs []wire.InputProgress, stored int64
 	return nil
 }
 
-// endRetired lets the rows of namespaces without a route in force expire, once broker time has moved on
-// by their retention. No router reads for such a namespace, so nothing else moves its stream time.
-// Stream time moves by a little more than the retention, since a key may count as live for a 64th of
-// the retention too long. It never moves beyond broker time, so if a route comes back, none of its live
-// events is late.
+// endRetired makes the rows of namespaces without a route in force expire, once broker time has advanced by
+// their retention. No router reads for such a namespace, so nothing else moves its stream time. Stream time
+// moves by a little more than the retention, since a key may count as live for a 64th of the retention too long.
+// It never moves beyond broker time. So if a route comes back, none of its live events is late.
 func (t *Judge) endRetired(e *Emitter, stored int64) error {
 	if len(t.App.RetiredUntil) == 0 {
 		return nil
@@ -173,8 +170,8 @@ func (t *Judge) endRetired(e *Emitter, stored int64) error {
 	for _, route := range t.App.Kept() {
 		id := route.NamespaceID
 		until, retired := t.App.RetiredUntil[id]
-		// An event that was routed after the retention shows that the route has come back; this task
-		// has not read its route set yet.
+		// If the task has judged an event of the namespace that was stored after the retention, the route has
+		// come back: this process only has not read the new route set yet.
 		if !retired || stored < until || t.returned[id] == until {
 			continue
 		}
@@ -182,7 +179,7 @@ func (t *Judge) endRetired(e *Emitter, stored int64) error {
 		if at, follows := t.sourcesOf(id); follows {
 			latest = t.Open.Sources[at].Highest
 		} else if t.OpenCounts.LiveKeys(id) == 0 {
-			continue // a shadow without keys, say, whose latest time is its stream time
+			continue // for example a shadow without keys, whose latest time is its stream time
 		}
 		retention := route.Span.Retention()
 		if next := min(latest+retention+retention/32+1, stored); has && next > t.streamTime(id) {
@@ -205,8 +202,8 @@ func (t *Judge) skewOf(namespaceID uint8) (longest int64) {
 	return longest
 }
 
-// readInput applies what a progress record says about one input. The record was stored at broker time
-// stored; no event after latest can be admitted, so no front goes beyond latest.
+// readInput applies what a progress record says about one input. The broker stored the record at broker time
+// stored. No event after latest can be admitted, so a time after latest counts as latest.
 func readInput(s *wire.Sources, in *wire.InputProgress, stored, latest int64) {
 	if !s.HasTopic(in.Topic) {
 		return

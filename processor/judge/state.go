@@ -57,12 +57,12 @@ type State struct {
 	// owned tells, by namespace id, whether the open transaction has copied the namespace's sources.
 	// Only the copy may be changed, because Committed shares the original.
 	owned [256]bool
-	// counted tells, by namespace id, whether the open transaction has moved the stream time to the
-	// least of the namespace's sources while the count of its sources held. Otherwise it may have been
-	// an old count, not a slow source, that kept stream time back.
+	// counted tells, by namespace id, whether the open transaction has set the stream time to the least of the
+	// sources' times while the count of the sources was valid. If not, an old count may be what kept stream time
+	// back, and not a slow source.
 	counted [256]bool
-	// returned is for namespaces without a route in force, by namespace id: the value of
-	// app.App.RetiredUntil, set once an event was stored after that time.
+	// returned is for namespaces without a route in force, by namespace id. If an event was stored after the
+	// time in app.App.RetiredUntil, it has the value of that time; otherwise 0.
 	returned [256]int64
 	// placed has, by namespace id, the index of the namespace's sources in the open checkpoint, plus 1;
 	// 0 if the checkpoint has no sources of the namespace.
@@ -80,7 +80,7 @@ func (t *State) JoinTransaction() {
 	if !t.InTransaction {
 		t.InTransaction, t.joinedAt = true, t.App.Clock.Now()
 		t.Open = t.Committed
-		t.Open.Closed = 0 // the committed checkpoint was closed for a switch that has been aborted since
+		t.Open.Closed = 0 // the switch for which the committed checkpoint was closed has been aborted
 		t.Open.Ahead = slices.Clone(t.Open.Ahead)
 		t.joinSet()
 		t.joinSources()
@@ -170,15 +170,15 @@ func (t *State) WriteCheckpoint(e *Emitter) {
 	t.CheckpointRecord = t.produceRow(e, wire.AppendCheckpointKey(nil, t.openWritten.number), t.value, headers...)
 }
 
-// ErrNoOffset reports that the broker stored the checkpoint row but returned no offset for it, as it
-// does for a batch that it received twice.
+// ErrNoOffset reports that the broker stored the checkpoint row but returned no offset for it. A broker does so
+// if it receives a batch twice.
 var ErrNoOffset = errors.New("the broker returned no offset for the checkpoint row")
 
-// Commit applies the committed transaction to the store, in one step with the changelog position behind
-// it: the offset of the checkpoint row plus 2. The checkpoint row is the last row of the transaction,
-// and the commit marker follows it. The next owner of the task writes only after it has read this
-// marker. A store that is up to date therefore has the end of the changelog as its position, and lacks
-// nothing even if everything before that position is deleted. Errors wrap ErrNoOffset or come from the store.
+// Commit applies the committed transaction to the store, in one step with the changelog position after the
+// transaction. That position is the offset of the checkpoint row plus 2: the checkpoint row is the last row of
+// the transaction, and the commit marker follows it. The next owner of the task writes only after it has read
+// this marker. So the position of an up-to-date store is the end of the changelog, and the store lacks nothing
+// even if everything before that position is deleted. Errors wrap ErrNoOffset or come from the store.
 func (t *State) Commit() error {
 	if t.Blind {
 		t.commitCheckpoint(t.CheckpointRecord.Offset)

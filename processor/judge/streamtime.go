@@ -6,12 +6,12 @@ import (
 	"oncebus/processor/wire"
 )
 
-// takeStreamTime gives a namespace the stream time that the task had in another cluster, and the time
-// from which the rows of its changed window are known. Without it, events that were late there would be
-// unique here, because the rows that decided on them are gone.
+// takeStreamTime gives a namespace the stream time that the task had in another cluster, and the time from which
+// the rows of its changed window are known. Without that stream time, events that were late in the other cluster
+// would be unique here, because the rows that decided on them are gone.
 //
-// A namespace that already has a stream time keeps it, whatever the record says. Such a record
-// therefore never makes an event late that the task would judge, and a repeated record changes nothing.
+// A namespace that already has a stream time keeps it, whatever the record says. So the record cannot make an
+// event late that the task would judge, and a repeated record changes nothing.
 func (t *Judge) takeStreamTime(j *Judging, ev *event) error {
 	id := ev.route.NamespaceID
 	if t.streamTime(id) != dedup.NoStreamTime {
@@ -27,8 +27,8 @@ func (t *Judge) takeStreamTime(j *Judging, ev *event) error {
 	return t.moveStreamTime(j.Emitter, ev.route, s.At)
 }
 
-// moveStreamTime sets the stream time of a route's namespace. It first answers the requests whose
-// claims the new time evicts.
+// moveStreamTime sets the stream time of a route's namespace. Before that it answers the waiting requests of
+// claims that the new stream time evicts.
 func (t *Judge) moveStreamTime(e *Emitter, route *app.Route, next int64) error {
 	if err := t.answerEvicted(e, route, next); err != nil {
 		return err

@@ -11,8 +11,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// announceTakeover announces that a duplicate took over a claim whose lease had ended. The former
-// executor may still run, and its next renewal, which would tell it, may be a long time away.
+// announceTakeover announces that a duplicate took over a claim whose lease had ended. The former executor may
+// still run. Without the announcement it would learn of the takeover at its next renewal, which may be a long
+// time away.
 func (t *Judge) announceTakeover(j *Judging, ev *event, found *candidate, attempt uint32) error {
 	former, err := dedup.DecodeClaim(found.prior.Result)
 	if err != nil {

@@ -15,7 +15,8 @@ const (
 	// SweepAfter plus sweepFactor for each row of the store. A sweep therefore writes at most a third
 	// of what was written since the last sweep.
 	SweepAfter = 1_000_000
-	// sweepFactor allows for rows that a fence drops late, and for overwritten rows of claims.
+	// sweepFactor allows for rows that a fence drops late, and for rows of claims that were written several
+	// times.
 	sweepFactor = 4
 	// sweepRowsMax and sweepBytesMax bound what a sweep writes in one transaction, to some 20 ms. A
 	// single row may have more bytes.
@@ -23,11 +24,11 @@ const (
 )
 
 // sweep writes all live rows to the changelog again, in the order of their digests, one chunk in each
-// transaction. After it, no row below the offset at which it began is needed.
+// transaction. After the sweep, no row below the offset at which the sweep began is needed.
 //
-// A sweep is needed if no fence will be due for long, because a namespace gets no events any more or
-// its route was removed (hazard T12). It also completes a changelog that lacks rows. A sweep exists in
-// memory only: after a restart the task begins it again.
+// A sweep is needed if no fence will be due for a long time, because a namespace gets no events any more or its
+// route was removed (hazard T12). It also completes a changelog that lacks rows. The state of a sweep exists in
+// memory only: after a restart the task begins the sweep again.
 type sweep struct {
 	running bool
 	began   int64        // changelog offset below which the sweep writes every row again
@@ -42,8 +43,8 @@ type sweep struct {
 	rows int // written by committed transactions
 }
 
-// StartSweep begins a sweep at the store's position, or begins it again. Rows at higher offsets need no
-// sweep.
+// StartSweep begins a sweep at the store's position in the changelog, or begins it again. Rows at higher offsets
+// need not be written again.
 func (t *State) StartSweep() {
 	t.sweep = sweep{running: true, began: t.Store.Position(), rowsAt: t.Committed.Rows}
 	t.Log.Info("sweep of the changelog began", t.sweepAttrs()...)
@@ -76,7 +77,7 @@ func (t *State) Sweep(e *Emitter) error {
 		return nil
 	}
 	t.writeAllJoined(e)
-	t.sendPack(e) // its rows are new: their record must not have the headers of a sweep
+	t.sendPack(e) // the rows of the pack are new, so their record must not have the headers of a sweep
 	defer t.sendPack(e, sweepHeaders...)
 	horizons := t.App.Horizons(&t.Committed)
 	read, bytes := 0, 0

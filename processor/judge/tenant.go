@@ -10,9 +10,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A tenant over its quota must not slow down another tenant: its events become dead letters at once,
-// and no partition is paused. Each task enforces its share of the quota. What a task has granted is
-// part of its checkpoint, so that it is committed with the events and moves with the task.
+// A tenant over its quota must not slow down another tenant: its events become dead letters at once, and no
+// partition is paused. Each task enforces its share of the quota. The task's checkpoint contains what the task
+// has granted to each tenant, so that this is committed with the events and moves with the task.
 
 // tenantTurn is what the quota of an event's tenant says about the event.
 type tenantTurn struct {
@@ -51,9 +51,8 @@ func (t *Judge) takeTenant(j *Judging, ev *event) bool {
 	return false
 }
 
-// tenantTime returns when an event was sent. Where a route has no inputs that could be read at
-// different speeds, that is when the task got the event: an HTTP request, or a record of a
-// prepartitioned topic.
+// tenantTime returns when an event was sent. For an HTTP request, or a record of a prepartitioned topic, it
+// returns when the task got the event: such a route has no inputs that could be read at different speeds.
 func (t *Judge) tenantTime(ev *event) dedup.TenantTime {
 	at, follows := t.sourcesOf(ev.route.NamespaceID)
 	switch {

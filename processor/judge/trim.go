@@ -6,10 +6,10 @@ const fenceSteps = 12
 
 // setFences brings the floor and the fences of the open checkpoint up to date.
 //
-// It uses the stream times of the committed checkpoint and adds no margin of broker time: the skew of a
-// route bounds how far one event moves stream time, and the store evicts by the same times, so no
-// rebuild needs an evicted row. The fence is exact because it leaves out the rows of the open
-// transaction: all rows below the store's position are committed.
+// It uses the stream times of the committed checkpoint and needs no margin of broker time. The skew of a route
+// bounds how far one event moves stream time, and the store evicts rows by the same times, so no rebuild needs
+// an evicted row. The fence is exact, because it leaves out the rows of the open transaction, and all rows below
+// the store's position are committed.
 func (t *State) setFences() {
 	horizons := t.App.Horizons(&t.Committed)
 	if t.floorMayMove() {

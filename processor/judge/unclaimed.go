@@ -9,10 +9,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// An event without a key has no claim, so no stored row could lead the outcome to its sender. If the
-// sender waits for the outcome, the event carries the address of its request instead: the executor
-// copies the address into the outcome, and the router sends the outcome to that request. Nothing of it
-// is stored: if the request is gone, the outcome is lost.
+// An event without a key has no claim, so no stored row could lead the outcome to its sender. If the sender
+// waits for the outcome, the event carries the address of the sender's request instead: the executor copies the
+// address into the outcome, and the router sends the outcome to that request. The task stores nothing about
+// this. So if the request is gone, the outcome is lost.
 
 // awaitsUnclaimed reports whether a request waits for the outcome of an event without a key.
 func (ev *event) awaitsUnclaimed() bool {

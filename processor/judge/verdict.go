@@ -28,7 +28,8 @@ func (ev *event) setOutcomeFollows(c *dedup.ClaimDecision) {
 // the stored outcome as well.
 func (e *Emitter) respondToEvent(ev *event) {
 	a := wire.VerdictRecord{To: ev.replyTo, Verdict: ev.verdict, Key: ev.dedupKey(), Row: ev.first, Reason: ev.reason, BrokerTime: ev.brokerTime, Forwarded: ev.emitted, OutcomeFollows: ev.outcomeFollows}
-	// If a limit or a topic's settings stopped the event, its verdict is no longer that of the claim.
+	// If a limit or a topic's settings stopped the event, its verdict is not the verdict of the decision on the
+	// claim.
 	if c := ev.claimed; c != nil && c.Verdict == ev.verdict {
 		a.Row, a.Claim, a.Status = &c.Row, &c.Claim, c.Status()
 		if ev.verdict == dedup.Replayed {
@@ -89,6 +90,6 @@ func (e *Emitter) produceVerdict(a *wire.VerdictRecord) {
 	case a.Value != nil || a.Headers != nil:
 		a.Value, a.Headers, a.Omitted, a.Reason = nil, nil, true, misfit
 		e.produceVerdict(a)
-	default: // an operator gave the topic too low a limit: the event commits without a verdict
+	default: // an operator set too low a limit for the topic, so there is no verdict record
 	}
 }

@@ -20,8 +20,8 @@ const (
 // answers the rest.
 const answersMax = 1024
 
-// unanswered counts the requests that are answered without an outcome for the same reason. They share
-// one log line, because a route may have very many of them.
+// unanswered counts the requests that are answered without an outcome for the same reason. One log line covers
+// all of them, because a route may have very many.
 type unanswered struct {
 	reason         string
 	counter        counterIndex
@@ -68,8 +68,8 @@ func (t *State) AnswerShortened(e *Emitter) error {
 	return nil
 }
 
-// answerLeases answers the requests of claims whose leases have ended by broker time now, in ms. The
-// claims stay: the next event of such a key takes its claim over.
+// answerLeases answers the requests of claims whose leases have ended by broker time now, in ms. It keeps the
+// claims: the next event of such a key takes the claim over.
 func (t *State) answerLeases(e *Emitter, now int64) error {
 	seen := [256]bool{}
 	for _, route := range t.App.Routes {

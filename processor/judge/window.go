@@ -8,8 +8,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// window returns the window by which the task judges the events of a route. It differs from the route's
-// own window as long as the rows of a changed window are not complete.
+// window returns the window by which the task judges the events of a route. After a change of the window it
+// differs from the route's own window until the rows of the new window are complete.
 func (t *State) window(route *app.Route) dedup.Window {
 	if len(t.Open.Known) == 0 {
 		return route.Span

@@ -14,34 +14,34 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// ErrBudgetExhausted is wrapped by the error of a partition whose next batch was not decompressed,
-// because the process's budget is exhausted. The client fetches the batch again by itself, so callers
-// ignore the error.
+// ErrBudgetExhausted is wrapped by the error of a partition whose next batch was not decompressed, because the
+// process's memory budget is exhausted. The client fetches the batch again by itself, so callers ignore the
+// error.
 var ErrBudgetExhausted = errors.New("the decompression budget is exhausted")
 
 const (
 	// BudgetDefault is the default of ONCEBUS_MAX_DECOMPRESSED_BYTES, in bytes.
 	BudgetDefault = 64 << 20
-	// FetchMaxBytes bounds a fetch response. Responses are in memory in addition to the budget: one for
-	// each client and broker. The bound is small for two reasons: batches that the budget refuses are
-	// fetched again, and the records of a response without compression take up to twenty times its
-	// bytes, which no budget can refuse.
+	// FetchMaxBytes bounds a fetch response. The memory of responses comes in addition to the budget: one
+	// response for each client and broker. The bound is small for two reasons. Batches that the budget refuses
+	// are fetched again. And the records of a response without compression take up to twenty times its bytes,
+	// which the budget cannot refuse.
 	FetchMaxBytes = 2 << 20
-	// budgetWait is how long a decompression waits for the budget before it fails. The wait paces the
-	// fetches of a client that gets no memory. It is short, because franz-go cannot reassign partitions
+	// budgetWait is how long a decompression waits for the budget before it fails. The wait limits how often a
+	// client that gets no memory fetches again. It is short, because franz-go cannot reassign partitions
 	// meanwhile. budgetPoll is the pause between two attempts.
 	budgetWait, budgetPoll = 100 * time.Millisecond, 2 * time.Millisecond
-	// sameResponse is for how long after a refusal a client refuses further batches without waiting:
-	// they belong to other partitions of the same response.
+	// After the budget has refused a batch, the client refuses further batches without waiting for the time
+	// sameResponse, because these batches belong to other partitions of the same response.
 	sameResponse = 5 * time.Millisecond
-	// collectPause is the least time between two garbage collections because of refused batches. It
-	// doubles with each collection that frees less than an eighth of the budget, at most vainMax times:
-	// then the memory is in use, and will be recycled at the end of a transaction. Without this a
-	// routed backlog of two workers had 25 collections in 5 s; now it has 6, with 3 % less CPU.
+	// collectPause is the least time between two garbage collections because of refused batches. If a collection
+	// frees less than an eighth of the budget, the memory is in use, and will be recycled at the end of a
+	// transaction. The pause then doubles, at most vainMax times. Without the doubling a routed backlog of two
+	// workers had 25 collections in 5 s; now it has 6, with 3 % less CPU.
 	collectPause, vainMax = 100 * time.Millisecond, 3
-	// uselessMax is how often a useless collection doubles the memory that must be lent before the next
-	// collection. A collection is useless if it frees less than an eighth of the budget from the memory
-	// that should be recycled: that memory is in use, and will indeed be recycled.
+	// uselessMax is how often a useless collection doubles the amount of lent memory from which on the next
+	// collection runs. A collection is useless if it frees less than an eighth of the budget from the lent
+	// memory, which should be recycled: that memory is in use, and will indeed be recycled.
 	uselessMax = 4
 	// priorityMax is how long a refused batch keeps smaller batches out if its client does not try
 	// it again meanwhile.
@@ -49,8 +49,8 @@ const (
 	// stalledAfter is how long the budget may refuse every batch while no transaction is open. After
 	// that it accepts one batch beyond its limit.
 	stalledAfter = 10 * time.Second
-	// overdrawnPause, overdrawnMax and overdrawnGrowth pace the garbage collections while a batch
-	// larger than the budget is in memory: garbage would come on top of it.
+	// overdrawnPause, overdrawnMax and overdrawnGrowth set how often the garbage collector runs while a batch
+	// larger than the budget is in memory: the process would otherwise also have as much garbage.
 	overdrawnPause, overdrawnMax = 20 * time.Millisecond, 200 * time.Millisecond
 	overdrawnGrowth              = 16 << 20
 )
@@ -59,19 +59,18 @@ const (
 // their records, for all clients, from decompression until somebody recycles them or the garbage
 // collector has freed them. It also counts the records of batches without compression.
 //
-// A worker recycles the records of a transaction after its end. But a record may also be reachable from
-// a buffered fetch or a producer, which drop it at some time that only the garbage collector notices.
-// Memory that the collector has not freed yet counts as used.
+// A worker recycles the records of a transaction after the transaction's end. But a record may also be reachable
+// from a buffered fetch or a producer. These drop the record at some later time, which only the garbage
+// collector notices. So memory that the collector has not freed yet counts as used.
 //
-// A batch gets memory if it fits, or if at most a quarter of the budget is in use. So even a batch
-// larger than the whole budget is decompressed, almost alone. A refused batch holds nothing and blocks
-// nothing: its client fetches it again. Clients that each hold a part of the budget therefore cannot
-// deadlock.
+// A batch gets memory if it fits, or if at most a quarter of the budget is in use. So even a batch larger than
+// the whole budget is decompressed, with few others at the same time. A refused batch keeps no memory, and its
+// client fetches it again. So clients that each hold a part of the budget cannot deadlock.
 type Budget struct {
 	limit int64
 	used  atomic.Int64
-	// since is the memory taken since the last collection that only the collector frees. lent is the
-	// memory taken since then that will be recycled and has not been yet.
+	// since is the memory taken since the last collection that will not be recycled, so that only the collector
+	// frees it. lent is the memory taken since the last collection that will be recycled and has not been yet.
 	since, lent atomic.Int64
 	// freed is what the collector has freed since then of the memory that should have been recycled;
 	// dropped is what it has freed of the other memory.
@@ -115,10 +114,10 @@ func (b *Budget) Limit() int64 { return b.limit }
 // Refusals returns how often a batch got no memory, so that its client had to fetch it again.
 func (b *Budget) Refusals() int64 { return b.refusals.Load() }
 
-// Use declares that a transaction processes records, until the caller calls end. Meanwhile the refused
-// batches wait for these records, so the budget does not count the time as a stall (stalledAfter). A
-// restore does not call Use: it may wait for disk space while it holds records, and the routing stage
-// must continue.
+// Use declares that a transaction processes records, until the caller calls end. Batches that are refused
+// meanwhile wait for the memory of these records, so the budget does not count the time as a stall
+// (stalledAfter). A restore does not call Use, because it may wait for disk space while it holds records. That
+// would keep the budget from detecting a stall, and the routing stage must continue.
 func (b *Budget) Use() (end func()) {
 	b.uses.Add(1)
 	b.users.Add(1)
@@ -188,8 +187,8 @@ func (b *Budget) add(n int64) {
 	b.used.Add(n)
 }
 
-// collect runs the garbage collector if it is due and not already running, in a goroutine. So the
-// budget is freed before it is exhausted.
+// collect runs the garbage collector in a goroutine, if it is due and not already running. So memory is freed
+// before the budget is exhausted.
 func (b *Budget) collect(due bool, now time.Time) {
 	if !due || !b.collecting.CompareAndSwap(false, true) {
 		return
@@ -224,7 +223,7 @@ func (b *Budget) giveBack(n int64) {
 	reduce(&b.since, n)
 }
 
-// lend declares that n of the bytes taken will be recycled.
+// lend declares that n of the bytes taken will be recycled by the users of the records.
 func (b *Budget) lend(n int64) {
 	reduce(&b.since, n)
 	b.lent.Add(n)
@@ -260,8 +259,8 @@ func (b *Budget) takeFree(n int64) bool {
 	return true
 }
 
-// boundGarbage runs the garbage collector again and again while more memory is in use than the budget
-// allows. Go's default would let the garbage grow as large as the batch.
+// boundGarbage runs the garbage collector again and again while more memory is in use than the budget allows.
+// With Go's default the garbage could grow as large as the batch before a collection.
 func (b *Budget) boundGarbage() {
 	if b.used.Load() <= b.limit || !b.overdrawn.CompareAndSwap(false, true) {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// ErrOtherCluster is wrapped by errors about another cluster at the address of the former one.
+// ErrOtherCluster is wrapped by errors which say that another cluster now has the address of the former one.
 var ErrOtherCluster = errors.New("the cluster was replaced")
 
 // CheckCluster asks a broker for the id of its cluster, and compares it with the id with which the
@@ -23,10 +23,10 @@ func CheckCluster(ctx context.Context, client *kgo.Client, began string) error {
 	return SameCluster(*resp.ClusterID, began)
 }
 
-// SameCluster returns an operator error if the brokers belong to another cluster than the one on which
-// the process began: somebody has put that cluster at the same address. What the process knows of
-// topics, groups and offsets belongs to the former cluster, so no request would ever succeed again. If
-// an id is missing, which some brokers do not give, it returns nil.
+// SameCluster returns an operator error if the brokers belong to another cluster than the one with which the
+// process began, because somebody has put that other cluster at the same address. What the process knows of
+// topics, groups and offsets belongs to the former cluster, so its requests would fail for ever. Some brokers do
+// not give an id; if one of the two ids is missing, SameCluster returns nil.
 func SameCluster(cluster, began string) error {
 	if cluster == began || cluster == "" || began == "" {
 		return nil

@@ -20,9 +20,8 @@ import (
 // for that (v1.22.3), so IsCorrupt looks at the text.
 func IsCorrupt(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "encoded crc ") }
 
-// CorruptBatchError is a batch with a wrong checksum, as one fetch brought it. What the batch says
-// about its own offsets may be wrong, too: its offsets are taken to be all between the batch before it
-// and the batch after it.
+// CorruptBatchError is a batch with a wrong checksum, as one fetch returned it. The offsets that the batch
+// states may be wrong, too. So the error covers all offsets between the batch before and the batch after it.
 type CorruptBatchError struct {
 	*kgo.ErrDecompressTooLarge
 
@@ -60,9 +59,9 @@ func isRight(b []byte) bool {
 	return b[batchMagicAt] != batchMagic || crc32.Checksum(b[batchSummedAt:], castagnoli) == binary.BigEndian.Uint32(b[batchSumAt:])
 }
 
-// FindCorrupt returns the next batch with a wrong checksum at or after an offset. It returns nil if a
-// committed record comes before such a batch, or if this fetch has none. Everything before the batch
-// was aborted, compacted away or a control record, as batches with right checksums say.
+// FindCorrupt returns the next batch with a wrong checksum at or after an offset. It returns nil if a committed
+// record comes before such a batch, or if this fetch has no such batch. Everything between the offset and the
+// batch was aborted, compacted away or a control record, according to batches with right checksums.
 func (r *Reader) FindCorrupt(ctx context.Context, from int64) (*CorruptBatchError, error) {
 	for bytes := int32(fetchBytes); ; {
 		p, err := r.fetchRaw(ctx, r.request(from, bytes))
@@ -89,14 +88,14 @@ func (r *Reader) FindCorrupt(ctx context.Context, from int64) (*CorruptBatchErro
 // corruptPause is the pause between two reads of a batch with a wrong checksum.
 const corruptPause = time.Second
 
-// FindCorruptTwice returns the corrupt batch that the reader first finds at an offset; nil for none.
-// same reports whether the reader again finds the same bytes, so that the damage is at the leader, not
-// on the way.
+// FindCorruptTwice returns the corrupt batch that the reader first finds at an offset; nil for none. same
+// reports whether the reader again finds the same bytes. If so, the damage is at the leader, and not on the
+// network.
 func FindCorruptTwice(ctx context.Context, first, again *Reader, from int64) (found *CorruptBatchError, same bool, err error) {
 	found, err = first.FindCorrupt(ctx, from)
 	pause := corruptPause
 	if err != nil {
-		pause *= 10 // the caller reads it again and again
+		pause *= 10 // the caller repeats this call again and again
 	}
 	if paused := Pause(ctx, pause); err != nil || paused != nil || found == nil {
 		return nil, false, err
@@ -105,8 +104,8 @@ func FindCorruptTwice(ctx context.Context, first, again *Reader, from int64) (fo
 	return found, err == nil && other != nil && found.Is(other), err
 }
 
-// endAt returns the error of a fetch that ended at a wrong checksum. If two further reads bring the
-// same bytes, that is the batch itself: a command then continues after it, as after a batch that is too
+// endAt returns the error for a fetch that ended at a wrong checksum. If two further reads return the same
+// bytes, the error is the batch itself. A command then continues after the batch, as after a batch that is too
 // large.
 func (r *Reader) endAt(ctx context.Context, from int64, ended error) error {
 	batch, same, err := FindCorruptTwice(ctx, r, r, from)
@@ -116,9 +115,9 @@ func (r *Reader) endAt(ctx context.Context, from int64, ended error) error {
 	return cmp.Or(err, ended)
 }
 
-// corruptIn looks for a batch with a wrong checksum in one fetch. It returns the batch if it comes
-// next. Otherwise next is the offset from which to look further; if a committed record comes first, next is
-// not after from.
+// corruptIn looks for a batch with a wrong checksum in one fetch. It returns that batch if no committed record
+// comes before it. Otherwise next is the offset from which to look further; if a committed record comes first,
+// next is at most from.
 func corruptIn(p *kmsg.FetchResponseTopicPartition, from int64) (batch *CorruptBatchError, next int64, err error) {
 	next, at := passUncommitted(p, from, true)
 	size := batchSize(at)
@@ -134,7 +133,7 @@ func corruptIn(p *kmsg.FetchResponseTopicPartition, from int64) (batch *CorruptB
 	if s := batchSize(behind); s > 0 && behind[batchMagicAt] == batchMagic && isRight(behind[:s]) {
 		after = int64(binary.BigEndian.Uint64(behind))
 	} else if last := int64(int32(binary.BigEndian.Uint32(at[batchLastDeltaAt:]))); len(behind) == 0 && int64(binary.BigEndian.Uint64(at))+last+1 == p.HighWatermark {
-		after = p.HighWatermark // the batch and the broker agree
+		after = p.HighWatermark // the batch states the end that the broker states
 	}
 	if after <= next || after > p.HighWatermark || hasBatch(at[:size], next, after) {
 		return nil, next, errNoEnd

@@ -15,10 +15,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// scratchBytes is the size up to which a batch is decompressed in one step, into memory that is used
-// again. A larger batch is first measured, and then decompressed into exactly the memory that it needs.
-// franz-go's own decompressor doubles a buffer and copies it, which takes four times the bytes of a
-// large batch.
+// scratchBytes is the size up to which a batch is decompressed in one step, into memory that is used again. For
+// a larger batch the decompressor first finds the decompressed size, and then allocates exactly the memory that
+// the batch needs. franz-go's own decompressor doubles a buffer and copies it again and again, which takes four
+// times the bytes of a large batch.
 const scratchBytes = 1 << 20
 
 // batchBytesMin is the least memory of a batch, in bytes: Go's runtime allocates several tiny objects
@@ -31,13 +31,13 @@ const batchBytesMin = 64
 type decompressor struct {
 	budget   *Budget
 	batchMax int
-	// refusedAt is when the budget last refused a batch of the client, in Unix ns. It keeps the
-	// partitions of one response from waiting one after the other.
+	// refusedAt is when the budget last refused a batch of the client, in Unix ns. Because of it, only the first
+	// refused batch of a response waits for the budget, and not each partition of the response in turn.
 	refusedAt atomic.Int64
 }
 
-// damaged is the error about a batch that no client can decompress. It counts as kgo.ErrMaxDecompress,
-// so the client treats the batch as too large: it stops there and names the offsets.
+// damaged is the error about a batch that no client can decompress. errors.Is takes it for kgo.ErrMaxDecompress, so
+// the client treats the batch like one that is too large: it stops before the batch and names its offsets.
 type damaged struct{ cause error }
 
 func (e damaged) Error() string        { return "the batch cannot be decompressed: " + e.cause.Error() }
@@ -86,8 +86,8 @@ func (d *decompressor) allocate(n int, records, headers int64) ([]byte, error) {
 	return batch, nil
 }
 
-// take takes memory from the budget. It waits for it, unless a batch of the client was refused just
-// now.
+// take takes memory from the budget. It waits until there is memory, unless a batch of the same client was
+// refused just before.
 func (d *decompressor) take(n int64) bool {
 	if d.budget.take(n) {
 		return true
@@ -137,8 +137,8 @@ func (d *decompressor) fill(size int, decode func(batch []byte) ([]byte, error))
 		d.budget.batches.put(batch)
 		return nil, kgo.ErrMaxDecompress
 	}
-	// The headers and the records get their memory even if it does not fit: otherwise a batch whose
-	// records do not fit would never arrive.
+	// The memory of headers and records counts even if it does not fit: otherwise a batch whose records do not
+	// fit would never arrive.
 	d.budget.add(headers)
 	d.budget.batches.accountOf(batch).taken.Add(headers)
 	return decoded, nil
@@ -243,7 +243,7 @@ func (d *decompressor) snappy(src []byte) ([]byte, error) {
 	return d.decode(size, func(to []byte) ([]byte, error) {
 		out := to[:0]
 		for _, block := range blocks {
-			// Without a size the capacity would be the limit, which a block can pass.
+			// Without a size, the capacity would be the limit, and a block can be larger than the limit.
 			decoded, err := s2.Decode(to[len(out):], block)
 			if err != nil {
 				return nil, err

@@ -8,7 +8,7 @@
 //   - Denied names the right that a broker refused, in the words of kafka-acls.sh.
 //   - Reader reads one partition of an internal topic, read_committed, up to an offset that the caller
 //     gives.
-//   - Joint combines the questions that many readers ask at the same time into one request.
+//   - Joint combines the requests that many readers need at the same time into one request.
 //   - Budget bounds the memory of the decompressed batches of a process. The process's clients use its
 //     decompressor.
 //   - Precompress makes a record fit that is too large for its topic but small when compressed.
@@ -19,15 +19,14 @@
 //
 // # What looks wrong
 //
-//   - Reader sends fetch requests itself and counts by position. A consumer returns records only, and
-//     the last offset of a changelog is a control record.
-//   - pool counts, too: franz-go asks it for the memory of each batch's records, which is how we count
-//     the records of batches without compression.
-//   - A caller may recycle records but does not have to. franz-go may drop a buffer from which a
-//     fetched record is reachable at any time; then the garbage collector returns the memory to the
-//     budget.
-//   - A batch for which the budget has no memory fails its fetch instead of waiting: a fetch that waits
-//     would block the rebalance whose end may free the memory.
+//   - Reader sends fetch requests itself, and ends by position. A consumer returns records only, and the
+//     last offset of a changelog is a control record.
+//   - pool allocates, and also counts in the budget: franz-go asks it for the memory of each batch's
+//     records, and only there the records of batches without compression can be counted.
+//   - A caller may recycle records but does not have to. franz-go may at any time drop a buffer from
+//     which a fetched record is reachable; then the garbage collector returns the memory to the budget.
+//   - If the budget has no memory for a batch, the batch's fetch fails instead of waiting: a fetch that
+//     waits would block the rebalance whose end may free the memory.
 //   - An error of End is never classified by its code alone: the commit outcome is unknown, so the
 //     worker replaces the client (AsCommitUnknown).
 package kafka

@@ -7,9 +7,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// EndOnce makes a client outside of a consumer group send the end of a transaction (EndTxn) only once.
-// If it were sent twice, the late second request could end the next transaction (C2). Other requests
-// are repeated for up to the duration others.
+// EndOnce makes a client outside of a consumer group send the end of a transaction (EndTxn) only once. If the
+// client sent the request twice, a late second request could end the next transaction (C2). The client repeats
+// other requests for up to the duration others.
 func EndOnce(others time.Duration) kgo.Opt {
 	return kgo.RetryTimeoutFn(func(key int16) time.Duration {
 		if kmsg.Key(key) == kmsg.EndTxn {

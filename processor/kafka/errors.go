@@ -57,8 +57,8 @@ func OperatorErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrOperator, fmt.Errorf(format, args...))
 }
 
-// Classify returns the action for an error. After a network error or an unknown error the state at the
-// broker is unknown, so the worker replaces the client.
+// Classify returns the action for an error. After a network error or an unknown error it is not known what the
+// broker did, so the worker replaces the client.
 func Classify(err error) Action {
 	var ke *kerr.Error
 	switch {
@@ -76,8 +76,8 @@ func Classify(err error) Action {
 	return Rebuild
 }
 
-// classifyCode has the action for each error code of a broker. For a code that is not listed, it
-// returns Retry if Kafka calls the code retriable, else Rebuild: the worker makes a new client and
+// classifyCode returns the action for an error code of a broker. For a code that is not listed, it returns Retry
+// if Kafka calls the code retriable. Otherwise it returns Rebuild, so that the worker makes a new client and
 // reads the log again.
 func classifyCode(ke *kerr.Error) Action {
 	switch ke {
@@ -115,9 +115,9 @@ func classifyCode(ke *kerr.Error) Action {
 	return Rebuild
 }
 
-// RefusesRecord reports whether a broker rejected a record for good: with the present settings of its
-// topic, the broker will never accept the record. The error of a batch may be caused by any record of
-// the batch.
+// RefusesRecord reports whether a broker rejected a record for good: with the present settings of its topic, the
+// broker will never accept the record. If the error is that of a batch, any record of the batch may be the
+// cause.
 func RefusesRecord(err error) bool {
 	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) ||
 		errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.InvalidTimestamp)

@@ -8,9 +8,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// Joint combines the questions of many callers into few requests. While one request is on its way,
-// further questions wait; the next request contains all of them. So the restores of 1,000 partitions
-// send some tens of requests instead of 1,000, and a single question does not wait.
+// Joint combines the questions of many callers into few requests. While one request is in flight, further
+// questions wait, and the next request contains all of them. So the restores of 1,000 partitions send some tens
+// of requests instead of 1,000, and a single question is sent at once.
 //
 // A request never answers a question that was asked after the request was sent. That is necessary: the
 // high watermark at which a restore ends must be listed after the restore's offset fetch (invariant 4).

@@ -11,15 +11,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// leadersMaxAge is how old the known leaders may be when another reader starts with them. It covers the
-// restores after one rebalance. If a leader has moved since, the reader retries.
+// leadersMaxAge is how old the cached leaders may be when another reader starts to use them. It covers the
+// restores after one rebalance. If a leader has moved since the metadata was read, the reader retries.
 const leadersMaxAge = 5 * time.Second
 
 // Leaders finds the leaders of partitions for the readers of one client. A metadata response names all
 // partitions of a topic, so the readers of many partitions share one response.
 type Leaders struct {
 	client *kgo.Client
-	turn   chan struct{} // guards topics; a channel, because a simulation cannot see that a goroutine waits for a mutex
+	turn   chan struct{} // guards topics; not a mutex, because a simulation cannot see a goroutine that waits for one
 	topics map[string]topicLeaders
 	reads  int // number of metadata reads; each read gets a number
 
@@ -28,7 +28,7 @@ type Leaders struct {
 	checks  map[checkTarget]*Joint[int32, int64, struct{}]
 }
 
-// listTarget is what the questions in one ListOffsets request have in common.
+// listTarget has the values that all questions in one ListOffsets request must have in common.
 type listTarget struct {
 	leader    int32
 	topic     string
@@ -36,7 +36,7 @@ type listTarget struct {
 	isolation int8 // isolationUncommitted or isolationCommitted; it matters for the end
 }
 
-// checkTarget is what the questions in one fetch by topic id have in common.
+// checkTarget has the values that all questions in one fetch by topic id must have in common.
 type checkTarget struct {
 	leader int32
 	id     [16]byte

@@ -54,8 +54,8 @@ func Without(all, gone map[string][]int32) map[string][]int32 {
 	return left
 }
 
-// CommittedOffsets is like StableOffsets, but ignores open transactions: it returns the offset before
-// them. A group that does not exist has committed nothing.
+// CommittedOffsets is like StableOffsets, but ignores open transactions: it returns the offset from before an
+// open transaction. For a group that does not exist it returns no committed offsets.
 func CommittedOffsets(ctx context.Context, client *kgo.Client, group string, partitions map[string][]int32) (map[string]map[int32]GroupOffset, error) {
 	return fetchOffsets(ctx, client, group, partitions, false)
 }
@@ -93,9 +93,10 @@ func fetchOffsets(ctx context.Context, client *kgo.Client, group string, partiti
 // coordinatorTries bounds how often AskCoordinator asks.
 const coordinatorTries = 3
 
-// AskCoordinator calls ask, which sends a request to the coordinator of a group, and repeats it if a
-// broker accepted no connection. franz-go asks any broker for the coordinator, sometimes a bootstrap
-// server, and does not try another broker if that one is away (v1.22.3, Client.loadCoordinators).
+// AskCoordinator calls ask, which sends a request to the coordinator of a group. It calls ask again if no
+// connection to a broker could be made. The reason is that franz-go asks any broker for the coordinator,
+// sometimes a bootstrap server, and does not try another broker if that one is away (v1.22.3,
+// Client.loadCoordinators).
 func AskCoordinator[T any](ask func() (T, error)) (T, error) {
 	for tries := 1; ; tries++ {
 		answer, err := ask()
@@ -160,8 +161,8 @@ func Epochs(offsets map[string]map[int32]kgo.Offset) map[string]map[int32]int32 
 	return epochs
 }
 
-// EpochEnds returns where the leader epochs of partitions end: the offset from which on the log has
-// records of later leaders, or the end of the log. -1 means that the broker does not know.
+// EpochEnds returns where the leader epochs of partitions end: the offset from which on the log has records of
+// later epochs, or the end of the log. -1 means that the broker does not know.
 //
 // After an unclean election, a new leader may lack a whole epoch. It then responds with the last epoch
 // before it that it has, and with the end of that epoch (KIP-320).

@@ -10,11 +10,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A broker checks the size of a batch as it arrives, compressed. The client checks the size of a record
-// before it compresses it, and so rejects a record that would fit. Such a record is therefore
-// compressed before the client gets it: Precompress replaces its value by its own compressed batch. The
-// client sends the record in a batch of its own, and precompressor puts the value in the place of that
-// batch.
+// A broker checks the size of a batch as it arrives, compressed. The client checks the size of a record before
+// it compresses the record, and so rejects a record that would fit. Such a record is therefore compressed before
+// the client gets it: Precompress replaces the record's value by the compressed batch that contains the record.
+// The client then builds a batch of its own around this value, and precompressor replaces that batch by the
+// value.
 
 // batchOverhead is the size of a batch without its records, in bytes.
 const batchOverhead = 61

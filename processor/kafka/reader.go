@@ -88,9 +88,9 @@ func (r *Reader) BoundFetches(bytes int32) { r.fetchMax = bytes }
 // Skip makes Read leave out the records for which skip returns true.
 func (r *Reader) Skip(skip func(*kgo.Record) bool) { r.skip = skip }
 
-// Bounds returns the partition's first offset and its high watermark. It retries while no leader
-// responds. It lists the end with read_uncommitted, because committed records can follow the last
-// stable offset, behind an open transaction of another producer (invariant 4, hazard B1).
+// Bounds returns the partition's first offset and its high watermark. It retries while no leader responds. It
+// lists the end with read_uncommitted. The last stable offset would be too low: behind it, after an open
+// transaction of another producer, there may be committed records (invariant 4, hazard B1).
 func (r *Reader) Bounds(ctx context.Context) (start, end int64, err error) {
 	for {
 		start, end, err = r.ListBounds(ctx)
@@ -127,8 +127,8 @@ const listStart, listHighWatermark = -2, -1
 // stable offset.
 const isolationUncommitted, isolationCommitted int8 = 0, 1
 
-// StableEnd returns the last stable offset, below which every transaction has ended. Committed rows may
-// follow it, so a restore must not end there. StableEnd does not retry.
+// StableEnd returns the last stable offset, below which every transaction has ended. Committed rows may follow
+// that offset, so a restore must not end there. StableEnd does not retry.
 func (r *Reader) StableEnd(ctx context.Context) (int64, error) {
 	if err := r.findLeader(ctx); err != nil {
 		return 0, err
@@ -172,9 +172,9 @@ func (r *Reader) unreachable(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (%w)", kerr.LeaderNotAvailable, err)
 }
 
-// checkID checks that the topic still has the id that it had at the start: a leader refuses a fetch by
-// an id that it does not have. A metadata request would return all partitions, and what Leaders has
-// cached may belong to the former topic.
+// checkID checks that the topic still has the id that it had at the start. It does so by a fetch with that id,
+// which a leader refuses if the topic has another id. A metadata request would return all partitions, and what
+// Leaders has cached may belong to the former topic.
 func (r *Reader) checkID(ctx context.Context, end int64) error {
 	err := r.leaders.checkID(ctx, r, end)
 	var unanswered *noResponseError
@@ -237,8 +237,8 @@ func (r *Reader) Read(ctx context.Context, from, end int64, each func(records []
 	return nil
 }
 
-// readOnce reads one fetch. If only records of an open transaction follow, next is from. failed is the
-// error of each, err the error of the fetch.
+// readOnce reads one fetch. If only records of an open transaction follow, next is from. failed is the error
+// that each returned, err the error of the fetch.
 func (r *Reader) readOnce(ctx context.Context, from, end int64, each func(records []*kgo.Record, position int64) error) (next int64, err, failed error) {
 	bytes, release := r.fetchSize()
 	defer release()

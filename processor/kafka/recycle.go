@@ -25,7 +25,7 @@ type recycler[T any] struct {
 // recycleClasses is the number of lengths that are kept. The longest one is that of scratchBytes.
 const recycleClasses = 4*(20-3) + 5
 
-// account is how much memory the budget has taken for a piece; 0 while the piece is free.
+// account says how much memory the budget has taken for a piece; 0 while the piece is free.
 type account struct{ taken atomic.Int64 }
 
 // get returns n elements, with the capacity that capacityOf returns. The caller has already taken
@@ -67,8 +67,8 @@ func capacityOf(n int) int {
 	return size
 }
 
-// open makes the account of a new piece. When the piece becomes unreachable, the budget gets back what
-// was taken for it. lent reports that the piece can be recycled.
+// open makes the account of a new piece. When the piece becomes unreachable, the budget gets back the memory
+// that was taken for the piece. lent reports that the piece can be recycled.
 func (r *recycler[T]) open(piece []T, lent bool) {
 	address, a := addressOf(piece), new(account)
 	r.accounts.Store(address, a)
@@ -111,9 +111,9 @@ func (r *recycler[T]) put(piece []T) {
 	r.free[class].Put(&piece)
 }
 
-// pool counts the memory of a client's batches and records, and gets it back if the user of the client
-// recycles the records. It implements kgo.PoolRecords, and kgo.PoolDecompressBytes for the memory that
-// decompressor returns.
+// pool counts the memory of a client's batches and records in the budget. If the user of the client recycles the
+// records, pool gets their memory back. It implements kgo.PoolRecords, and kgo.PoolDecompressBytes for the
+// memory that decompressor returns.
 type pool struct{ budget *Budget }
 
 // countedMin is the least number of records that pool counts. Smaller batches in a response take little

@@ -8,12 +8,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// AwaitStored waits until a client has stored which partitions its open transaction wrote to. The
-// caller must call it before EndTransaction commits a transaction without offsets. The reason is in
-// franz-go 1.22.3: it sends the first records of a topic before it stores the partitions of the topic
-// (storePartitionsUpdate). A faster EndTransaction finds no partition in the transaction, aborts it,
-// and returns nil. Because of that, a hold that an operator had released was still in force.
-// AwaitStored returns an error only once ctx is done.
+// AwaitStored waits until a client has stored which partitions its open transaction wrote to. The caller must
+// call it before EndTransaction commits a transaction without offsets. The reason is that franz-go 1.22.3 sends
+// the first records of a topic before it stores the partitions of the topic (storePartitionsUpdate). If
+// EndTransaction is called before that, it finds no partition in the transaction, aborts the transaction, and
+// returns nil. In one case a hold that an operator had released stayed in force because of that. AwaitStored
+// returns an error only once ctx is done.
 func AwaitStored(ctx context.Context, client *kgo.Client, written kadm.TopicsSet) error {
 	for topic, partitions := range written {
 		for p := range partitions {

@@ -11,8 +11,8 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// The readers in this file accept what Kafka's own clients accept, which is more than the formats
-// allow: brokers accept such batches, so a topic may contain them.
+// The readers in this file accept what Kafka's own clients accept, which is more than the formats allow. Brokers
+// do not refuse such batches, so a topic may contain them.
 
 // streamReader decompresses one stream after another; reset begins the next one.
 type streamReader interface {

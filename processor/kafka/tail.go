@@ -25,8 +25,9 @@ const (
 // none before end. At an open transaction it returns the transaction's first offset. It reads a single
 // fetch: if that contains only control records or aborted records, the result is the offset after them.
 //
-// A consumer's position stays at the offset after its last record. SkipUncommitted tells whether only
-// control records follow there. It decompresses nothing, because others may write to the topic.
+// A consumer's position stays at the offset after its last record. SkipUncommitted finds out whether only control
+// records or aborted records follow there. It decompresses nothing: other producers may write to the topic, so a
+// batch may decompress to any size.
 func (r *Reader) SkipUncommitted(ctx context.Context, from, end int64) (next int64, err error) {
 	req := r.request(from, tailFetchBytes)
 	req.MaxWaitMillis = 0

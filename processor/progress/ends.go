@@ -54,9 +54,9 @@ func endsOf(ctx context.Context, client *kgo.Client, topic string) (map[int32]in
 	return ends, err
 }
 
-// reachedEnd has two of the ends that were observed of a partition: the oldest end that the worker has not
-// reached yet, and the newest end. With only the newest, a worker behind a busy producer would never reach an
-// end.
+// reachedEnd keeps two of the observed ends of a partition: the oldest end that the worker has not reached yet,
+// and the newest end. If it kept only the newest end, a worker that reads behind a busy producer would never
+// reach any end.
 type reachedEnd struct {
 	tail          tail
 	first, newest observedEnd
@@ -70,9 +70,9 @@ func newReachedEnd(client *kgo.Client, topic string, id [16]byte, partition int3
 	return &reachedEnd{tail: tail{reader: kafka.NewReader(client, topic, id, partition), position: -1}, first: observed}
 }
 
-// advance sets readTo to the time of the newest observed end that the worker has reached at position; it leaves
-// readTo if the worker has reached none. This is sound because every record that was stored before a broker
-// time is below any high watermark that is observed after that time.
+// advance sets readTo to the time of the newest observed end that the worker has reached at position. If the
+// worker has reached no end, advance does not change readTo. This is sound because every record that was stored
+// before a broker time is below any high watermark that is observed after that time.
 func (p *reachedEnd) advance(ctx context.Context, position int64, newest observedEnd, readTo *int64) error {
 	p.newest = newest
 	if p.first.end > newest.end {
@@ -89,8 +89,8 @@ func (p *reachedEnd) advance(ctx context.Context, position int64, newest observe
 	return nil
 }
 
-// A tail follows the position of a worker over control records and aborted records. Kafka reports no such
-// records to the worker, so that its own position may stop before them although no committed record is left.
+// A tail moves the position of a worker over control records and aborted records. A consumer gets no such
+// records from Kafka. So the worker's own position may stop before them, although no committed record is left.
 type tail struct {
 	reader   *kafka.Reader
 	position int64 // the worker's position for which to was found

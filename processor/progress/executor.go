@@ -23,11 +23,11 @@ type executor struct {
 	absentSince time.Time
 }
 
-// absentMax is how long a group may have no committed offset before the observer warns: when an executor starts
-// for the first time, it has committed nothing yet.
+// absentMax is how long a group may have no committed offset before the observer warns. An executor that starts
+// for the first time has committed nothing yet, so there is no warning before that time.
 const absentMax = time.Minute
 
-// noteOffsets warns if a group keeps committing nothing: no lease of its route can end.
+// noteOffsets warns if a group still commits nothing after absentMax: no lease of its route can end then.
 func (x *executor) noteOffsets(o *Observer, route *app.Route, committed bool) {
 	switch {
 	case committed:
@@ -48,8 +48,8 @@ type observedEnds struct {
 	ends map[int32]int64
 }
 
-// observe returns a broker time: the group has committed all events that were dispatched before it. ok is false
-// if no such time is known.
+// observe returns a broker time such that the group has committed all events that were dispatched before it. ok
+// is false if no such time is known.
 func (x *executor) observe(ctx context.Context, o *Observer, route *app.Route) (to int64, ok bool, err error) {
 	// An event that was dispatched before this time is stored in the output, or its transaction has ended: a
 	// transaction lasts at most DispatchMax.
@@ -88,7 +88,8 @@ func (x *executor) observe(ctx context.Context, o *Observer, route *app.Route) (
 	return to, ok, nil
 }
 
-// reaches reports whether a group at these positions has committed every event before the given ends.
+// reaches reports whether a group at these positions has committed all events before these ends of the
+// partitions.
 func (x *executor) reaches(ctx context.Context, positions, ends map[int32]int64) (bool, error) {
 	for partition, end := range ends {
 		position, known := positions[partition]
@@ -102,9 +103,9 @@ func (x *executor) reaches(ctx context.Context, positions, ends map[int32]int64)
 	return true, nil
 }
 
-// committedPositions returns the next offset that a group will read of each partition, and whether the group
-// has committed any offset. A position is never below the partition's start: the executor cannot execute events
-// any more that were deleted before the group committed them.
+// committedPositions returns the next offset that a group will read of each partition, and whether the group has
+// committed any offset. A position is at least the partition's start, because events that were deleted before
+// the group committed them can no longer reach the executor.
 func committedPositions(ctx context.Context, client *kgo.Client, group, topic string, partitions []int32) (positions map[int32]int64, committedAny bool, err error) {
 	committed, err := kafka.CommittedOffsets(ctx, client, group, map[string][]int32{topic: partitions})
 	if err != nil {

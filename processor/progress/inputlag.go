@@ -14,8 +14,8 @@ type InputLag struct {
 	Records int64
 }
 
-// lag returns how many records wait before end. Offsets that hold no record to route, such as the ends of
-// transactions, do not count: through is past them.
+// lag returns how many records before end wait to be routed. Offsets without a record to route, such as control
+// records, do not count if p.through is after them.
 func (p *inputPartition) lag(position, end int64) int64 { return max(0, end-max(position, p.through)) }
 
 // lookAtLag reports the lag of the inputs while nothing is routed, for example in a hold. It only lists the

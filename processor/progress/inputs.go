@@ -17,11 +17,12 @@ const (
 	// smallest grace of the routes divided by graceParts. Stream time is behind the live events by a little more
 	// than this time, so that rows are kept a little longer; no verdict depends on it.
 	inputsLeast, inputsMost, graceParts = time.Second, 5 * time.Second, 120
-	// idleFactor is how many times longer a worker waits for the next look if none of its inputs got a record.
+	// idleFactor is how many times longer the wait for the next look is if none of the worker's inputs got a
+	// record.
 	idleFactor = 6
-	// returnTime is how long the observer reports no progress of a partition after its end can be listed again.
-	// While the partition has no leader, producers hold events back, and they send these old events when it has
-	// a leader.
+	// returnTime is how long the observer reports no progress of a partition after the partition's end can be
+	// listed again. While a partition has no leader, producers keep events in their buffers, and they send these
+	// old events when the partition has a leader again.
 	returnTime = 30 * time.Second
 )
 
@@ -160,9 +161,9 @@ func (in *inputs) noteAway(topic string, positions map[int32]int64, ends map[int
 	}
 }
 
-// read stores in to the broker time up to which the worker has read a partition, if it is known. While the
-// worker's position is before the end and still moves, read returns at once: only a position that stands still
-// before the end may have nothing but control records left, and only then is it worth a request.
+// read stores in to the broker time up to which the worker has read a partition, if that time is known. If the
+// worker's position is before the end, there may be only control records left, and a request can find that out.
+// read sends it only if the position does not move any more; while the position moves, read returns at once.
 func (in *inputs) read(ctx context.Context, o *Observer, id app.TaskID, topicID [16]byte, position int64, observed observedEnd, to *int64) error {
 	known := in.partitions[id]
 	if known == nil {

@@ -101,7 +101,7 @@ func (o *Observer) isAssigned() bool {
 	return slices.ContainsFunc(o.App.Topology.Routed, func(topic string) bool { return len(o.Positions(topic)) > 0 })
 }
 
-// newerOf returns p. What p lacks comes from before, an observation that the worker has not written yet.
+// newerOf returns p. It adds what p lacks from before, an observation that the worker has not written yet.
 func newerOf(before, p *wire.Progress) *wire.Progress {
 	if before != nil && p.IsEmpty() {
 		p.Outcomes, p.Executors = before.Outcomes, before.Executors
@@ -163,11 +163,11 @@ func (o *Observer) Take() *wire.Progress {
 	return p
 }
 
-// observe returns the progress of the partitions that the worker is assigned. What an error keeps out of this
-// observation is in a later one.
+// observe returns the progress of the partitions that the worker is assigned. If an error prevents a part of
+// this observation, a later observation has that part.
 func (o *Observer) observe(ctx context.Context) (p wire.Progress, err error) {
 	if o.App.Clock.Steps() != o.steps {
-		o.forget() // the broker's clock has stepped: the times of the observations do not belong to it any more
+		o.forget() // the broker's clock has stepped, so the times of the observations are no longer valid
 	}
 	inputs, failed := o.inputs.observe(ctx, o)
 	if o.App.WritesProgress {
@@ -211,8 +211,8 @@ func (o *Observer) observeOutcomes(ctx context.Context) (p wire.Progress, err er
 	return p, nil
 }
 
-// observeExecutors observes the executors of routes. Of the workers, the worker that is assigned partition 0 of
-// a route's outcomes observes the route's executor, so that only one does.
+// observeExecutors observes the executors of routes. Only one worker observes the executor of a route: the
+// worker that is assigned partition 0 of the route's outcomes.
 func (o *Observer) observeExecutors(ctx context.Context, held map[string]map[int32]int64) (all []wire.ExecutorProgress, err error) {
 	for _, route := range o.App.Routes {
 		if _, first := held[route.Claim.Outcomes][0]; !first || route.Mode != rules.ClaimMode || route.Claim.Group == "" {

@@ -21,8 +21,8 @@ const DecisionPoll = time.Second
 // errUnread ends the reading of an input at its first record: hasInputFrom needs no more.
 var errUnread = errors.New("found a record")
 
-// locate opens the store if needed and decides from which changelog offset to read. If only an operator
-// can decide, it waits for the decision.
+// locate opens the store if it is not open yet, and decides from which changelog offset to read. If only an
+// operator can decide, locate waits for the operator's decision.
 func (r *Restore) locate(ctx context.Context, reader *kafka.Reader, start, end int64) (from int64, err error) {
 	f, err := r.gather(ctx, reader, start, end)
 	if err != nil {
@@ -85,7 +85,7 @@ func (r *Restore) gather(ctx context.Context, reader *kafka.Reader, start, end i
 	switch {
 	case f.stored == nil, f.groupAtStored():
 	case f.stored.Generation != f.generation:
-		f.unread = true // the input was deleted and recreated: nothing is known of the deleted topic's records
+		f.unread = true // the input was deleted and recreated, and nothing is known of the deleted topic
 	default:
 		f.unread, err = r.hasInputFrom(ctx, f.stored.Next)
 	}
@@ -106,7 +106,7 @@ func (r *Restore) groupOffset(ctx context.Context) (kafka.GroupOffset, error) {
 	}
 }
 
-// hasInputFrom reports whether the input may have had a committed record at the offset or later.
+// hasInputFrom reports whether the input may have had a committed record at this offset or a higher one.
 func (r *Restore) hasInputFrom(ctx context.Context, offset int64) (bool, error) {
 	input := r.src.Leaders.NewReader(r.id.Topic, r.src.App.Topology.Topics[r.id.Topic].ID, r.id.Partition)
 	start, end, err := input.Bounds(ctx)
@@ -125,7 +125,8 @@ func (r *Restore) hasInputFrom(ctx context.Context, offset int64) (bool, error) 
 	return false, err
 }
 
-// stateRefusal describes a local store and a changelog between which only an operator can choose.
+// stateRefusal describes a local store and a changelog that do not fit together, so that only an operator can
+// choose between them.
 func stateRefusal(id app.TaskID, f *facts, problem app.Problem) app.Refusal {
 	checkpoint := "no checkpoint"
 	var ways []app.Way
@@ -162,16 +163,16 @@ func stateRefusal(id app.TaskID, f *facts, problem app.Problem) app.Refusal {
 	}
 }
 
-// awaitDecision writes a refusal to the manifest topic and waits until an operator accepts it. The
-// task's events wait in the input meanwhile; other tasks run.
+// awaitDecision writes a refusal to the manifest topic and waits until an operator accepts it. Meanwhile the
+// events of this task wait in the input, and other tasks run.
 func (r *Restore) awaitDecision(ctx context.Context, refusal *app.Refusal) (*app.Acceptance, error) {
 	r.watch.deciding.Store(true)
 	defer r.watch.deciding.Store(false)
 	return r.src.awaitDecision(ctx, r.id, r.log, refusal)
 }
 
-// awaitDecision publishes a refusal, and returns once an operator has accepted it, with the way that the
-// operator chose. /readyz shows the refusal meanwhile.
+// awaitDecision publishes a refusal, and returns once an operator has accepted it. It returns the way to
+// continue that the operator chose. /readyz shows the refusal meanwhile.
 func (s *Source) awaitDecision(ctx context.Context, id app.TaskID, log *slog.Logger, refusal *app.Refusal) (*app.Acceptance, error) {
 	t := s.App.Topology
 	refusal.Instance = s.Instance
@@ -203,8 +204,9 @@ func (s *Source) awaitDecision(ctx context.Context, id app.TaskID, log *slog.Log
 	}
 }
 
-// dropRefusal removes the refusal of a former owner, which no longer holds. If that fails, the restore
-// goes on: the refusal only informs operators, and the next start tries again.
+// dropRefusal removes a refusal that a former owner of the task wrote, and that no longer applies. If the
+// removal fails, the restore goes on: the refusal only informs operators, and the next start tries again to
+// remove it.
 func (r *Restore) dropRefusal(ctx context.Context) {
 	decisions, err := r.src.Decisions(ctx)
 	if err == nil {
@@ -219,8 +221,8 @@ func (r *Restore) dropRefusal(ctx context.Context) {
 	}
 }
 
-// accept prepares the state that an operator chose, and returns the changelog offset to read from. What
-// it stores makes a later restore choose the same without another decision.
+// accept prepares the state that an operator chose, and returns the changelog offset to read from. It stores the
+// choice in that state, so that a later restore makes the same choice without asking again.
 func (r *Restore) accept(ctx context.Context, f *facts, accepted *app.Acceptance) (from int64, err error) {
 	r.accepted = accepted
 	switch accepted.Way {
@@ -236,7 +238,7 @@ func (r *Restore) accept(ctx context.Context, f *facts, accepted *app.Acceptance
 	return r.begin(ctx, f)
 }
 
-// begin begins without any rows, at the end of the changelog.
+// begin lets the task begin without any rows, at the end of the changelog.
 func (r *Restore) begin(ctx context.Context, f *facts) (from int64, err error) {
 	next, known := f.nextWithout()
 	if !known {
@@ -262,9 +264,9 @@ func (r *Restore) begin(ctx context.Context, f *facts) (from int64, err error) {
 	return f.end, r.noteFailure(r.Store.Apply(f.end, c.Stored()))
 }
 
-// raiseLateness makes those events late about whose keys the decision leaves doubt: the events from
-// before it. It does so by raising the stream times of the task's namespaces. It does nothing if the
-// operator chose to judge such events as unique.
+// raiseLateness makes the events from before the decision late, because it is in doubt whether their keys had a
+// row. It does so by raising the stream times of the task's namespaces. It does nothing if the operator chose to
+// judge such events as unique.
 func (r *Restore) raiseLateness(c *wire.Checkpoint) {
 	if r.accepted == nil || r.accepted.Unique {
 		return
@@ -286,13 +288,13 @@ func (r *Restore) trust(f *facts) (from int64, err error) {
 	c := *f.stored
 	c.Incomplete = true
 	from = min(max(f.position, f.start), f.end)
-	c.SetFloor(min(from, c.Floor), c.FloorRows) // the changelog may end below the old fences
+	c.SetFloor(min(from, c.Floor), c.FloorRows) // because the changelog may end below the old fences
 	r.base = &c
 	return from, r.noteFailure(r.Store.Rebase(from, c.Stored()))
 }
 
-// renew replaces the local store by an empty store. With keep it quarantines the old files; without, the
-// store is merely older than the changelog, and renew removes its files.
+// renew replaces the local store by an empty store. If keep is true, it quarantines the old files. If keep is
+// false, the store is merely older than the changelog, and renew removes the files.
 func (r *Restore) renew(ctx context.Context, keep bool) error {
 	r.base, r.fold = nil, wire.Fold{}
 	if r.Store.Position() == 0 && len(r.Store.Checkpoint()) == 0 {
@@ -339,10 +341,10 @@ func (r *Restore) conclude(start int64) error {
 	return r.noteFailure(r.Store.Apply(max(r.position, r.Store.Position()), r.encode(r.Store.Checkpoint())))
 }
 
-// checkTail compares the restored checkpoint with the group's offset, which moves in the same
-// transaction. If the changelog has lost its newest rows, it waits for an operator's decision (hazard
-// T15). The metadata of the offset names the transaction that committed it. If somebody else moved the
-// offset, it names no transaction, and the checkpoint counts.
+// checkTail compares the restored checkpoint with the group's offset, which is committed in the same transaction
+// as a checkpoint. If the changelog has lost its newest rows, the two differ, and checkTail waits for an
+// operator's decision (hazard T15). The metadata of the offset names the transaction that committed it. If
+// another program set the offset, the metadata names no transaction, and the checkpoint alone counts.
 func (r *Restore) checkTail(ctx context.Context) error {
 	same := r.Checkpoint.Generation == r.src.App.Manifest.Generation(r.id.Topic)
 	if r.accepted != nil || r.Checkpoint.Next < 0 || same && r.startAt <= r.Checkpoint.Next {
@@ -414,7 +416,8 @@ func (r *Restore) checkInput(ctx context.Context) error {
 	return nil
 }
 
-// inputBounds returns the bounds of the input. Its next is where a task without any offset starts.
+// inputBounds returns the bounds of the input. Their next is the offset at which a task without any offset
+// starts.
 func (r *Restore) inputBounds(ctx context.Context) (f inputFacts, err error) {
 	id := r.src.App.Topology.Topics[r.id.Topic].ID
 	f.epochEnd = -1

@@ -10,7 +10,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Bypass reads from the changelog at which offsets a task continues without its store.
+// Bypass reads from the changelog at which offsets a task continues if it cannot use its store.
 type Bypass struct {
 	background
 
@@ -21,9 +21,9 @@ type Bypass struct {
 	Err        error
 }
 
-// StartBypass reads a task's last checkpoint in a goroutine, which calls finished at its end. Like a
-// restore, it starts after the group's stable offset fetch, so no open transaction of a former owner
-// can commit later.
+// StartBypass reads a task's last checkpoint in a goroutine, which calls finished at its end. Like a restore, it
+// starts only after the fetch of the group's stable offset: from then on a former owner has no open transaction
+// that could still commit.
 func StartBypass(ctx context.Context, src *Source, id app.TaskID, log *slog.Logger, finished func()) *Bypass {
 	b := &Bypass{}
 	b.start(ctx, finished, func(ctx context.Context) {

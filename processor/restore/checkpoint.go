@@ -7,8 +7,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// addCheckpoint adds a checkpoint of the changelog to the fold. stored is what the store has of
-// checkpoints; the result is what it has after this one.
+// addCheckpoint adds a checkpoint of the changelog to the fold. stored is what the store contains of checkpoints
+// so far; the result is what it shall contain after this checkpoint.
 func (r *Restore) addCheckpoint(stored []byte, number uint32, value []byte) ([]byte, error) {
 	before := r.fold.Sequence()
 	if err := r.fold.Add(number, value); err != nil {
@@ -27,20 +27,20 @@ func checkCounts(a *app.App, fold *wire.Fold) error {
 	return err
 }
 
-// keepsUp reports whether the store gets each checkpoint that the restore reads, together with the
-// position behind it. The store gets no checkpoint while the changelog alone is not the whole state, or
-// lacks a checkpoint: if the restore is interrupted then, the next restore must start from the same
-// facts and decide the same (hazard T18).
+// keepsUp reports whether the store gets each checkpoint that the restore reads, together with the changelog
+// position after it. The store gets no checkpoint while the changelog alone is not the whole state, or lacks a
+// checkpoint. The reason is that the restore may be interrupted then: the next restore must start from the same
+// facts, so that it decides the same (hazard T18).
 func (r *Restore) keepsUp() bool {
 	return r.accepted == nil && (r.base == nil || !r.base.Incomplete) && (!r.fold.Has() || r.fold.IsWhole())
 }
 
-// encode returns the restored checkpoint in the form in which the store keeps it; kept is what the
-// store has. If kept already is that checkpoint, encode leaves it as the changelog has it, a whole
-// checkpoint and partial ones. Example (hazard T21): this process loses the task before it has written
-// anything. The former owner, which never noticed, goes on with partial checkpoints; the next restore
-// of this store finds them by their numbers, which a rewritten checkpoint would not have. While keepsUp
-// is true, the store has exactly the fold.
+// encode returns the restored checkpoint in the form in which the store keeps it; kept is what the store
+// contains already. If kept already is that checkpoint, encode does not rewrite it: it stays in the form of the
+// changelog, a whole checkpoint and partial ones. Example (hazard T21): this process loses the task before it
+// has written anything. The former owner never noticed that it had lost the task, and writes further partial
+// checkpoints. The next restore of this store recognises them by their numbers, which follow those in the store;
+// a rewritten checkpoint would not have the numbers. While keepsUp is true, the store contains exactly the fold.
 func (r *Restore) encode(kept []byte) []byte {
 	if r.fold.Has() && r.fold.Sequence() == r.Checkpoint.Sequence && r.keepsUp() {
 		return kept
@@ -92,8 +92,8 @@ func (s *firstSeen) note(row *dedup.Row) {
 	}
 }
 
-// raise stores in a checkpoint the times of rows that are later than its stream time. Without them a
-// fence would leave these rows out.
+// raise stores in a checkpoint those times of rows that are later than the checkpoint's stream time. Otherwise a
+// fence would not cover these rows.
 func (s *firstSeen) raise(c *wire.Checkpoint) {
 	for id, has := range s.has {
 		if has && s.at[id] > c.StreamTimes.Of(uint8(id)) {

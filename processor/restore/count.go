@@ -13,9 +13,9 @@ import (
 // recountStep is how many rows a recount reads between two checks of its context.
 const recountStep = 1024
 
-// CountKeys returns the counts of a checkpoint. For namespaces whose window has changed since, it
-// counts the store's rows. That may take minutes, so CountKeys ends when ctx is done: a rebalance waits
-// for the restore that it stops.
+// CountKeys returns the counts of a checkpoint. For namespaces whose window has changed since the checkpoint, it
+// counts the store's rows. That may take minutes, so CountKeys stops when ctx is done: in a rebalance the worker
+// ends the restore, and waits for it.
 func CountKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts, error) {
 	return countKeys(ctx, a, c, store, nil, func(context.Context) {})
 }

@@ -11,8 +11,8 @@ import (
 type facts struct {
 	start, end int64            // bounds of the changelog
 	logged     *wire.Checkpoint // newest checkpoint in the changelog; nil for none
-	// loggedLacks reports that logged is a partial checkpoint, and that the changelog has lost the
-	// whole checkpoint before it. Then only the fields that the partial checkpoint states are known.
+	// loggedLacks reports that logged is a partial checkpoint, and that the changelog has lost the whole
+	// checkpoint that it is relative to. Then only the fields that the partial checkpoint states are known.
 	loggedLacks bool
 	// stored is the local store's checkpoint; nil for none. position is the first changelog offset that
 	// the store lacks; 0 without a store.
@@ -22,8 +22,8 @@ type facts struct {
 	// groupAt is the generation of the input in which the app committed the group's offset; -1 if
 	// another program set the offset. generation is the present generation of the input.
 	groupAt, generation int64
-	// unread reports that the input has committed records from stored.Next on. If groupAtStored already
-	// decides, unread is not determined.
+	// unread reports that the input has committed records from stored.Next on. If groupAtStored already decides,
+	// gather does not determine unread.
 	unread bool
 	// lost reports that the changelog was recreated after the task had run.
 	lost bool
@@ -61,8 +61,8 @@ func (p plan) String() string {
 // committed input follows that offset. An empty changelog of a group that has an offset has lost its
 // rows.
 func decide(f facts) (plan, app.Problem) {
-	// position may be end+1: the broker may write the last commit marker, at offset end, after it has
-	// listed the end.
+	// position may be end+1: the broker may have listed the end, and only after that have written the last
+	// commit marker, at offset end.
 	within := f.start <= f.position && f.position <= f.end+1
 	newest := f.logged
 	if newest == nil || f.stored != nil && f.stored.Sequence >= newest.Sequence {
@@ -70,7 +70,7 @@ func decide(f facts) (plan, app.Problem) {
 	}
 	whole := f.isWhole(newest)
 	switch {
-	case within && whole && (f.stored != nil || f.position > 0): // also after a rebuild that was interrupted
+	case within && whole && (f.stored != nil || f.position > 0): // position > 0: after an interrupted rebuild
 		return readTail, ""
 	case f.stored != nil && within:
 		return trustLocal, ""
@@ -113,9 +113,9 @@ func (f *facts) groupAtStored() bool {
 	return f.group == f.stored.Next && f.groupAt == f.stored.Generation
 }
 
-// nextWithout returns the input offset at which a task without its rows continues: the offset of the
-// newest checkpoint, or the group's. If neither has an offset of the present input, known is false, and
-// the task continues at the input's start.
+// nextWithout returns the input offset at which a task without its rows continues: the offset of the newest
+// checkpoint, or the group's offset. If neither is an offset of the present input, known is false, and the task
+// continues at the input's start.
 func (f *facts) nextWithout() (next int64, known bool) {
 	group := int64(-1)
 	if f.groupAt == f.generation || f.groupAt < 0 && f.generation == 0 {
@@ -133,9 +133,8 @@ func (f *facts) nextWithout() (next int64, known bool) {
 	return next, next >= 0 && generation == f.generation
 }
 
-// lostTail reports whether the changelog, whose newest checkpoint is c, lacks the transaction that
-// committed the group's offset. An offset that somebody else moved names no transaction, so it proves
-// no loss.
+// lostTail reports whether the changelog, whose newest checkpoint is c, lacks the transaction that committed the
+// group's offset. An offset that another program set names no transaction, so it proves no loss.
 func lostTail(c *wire.Checkpoint, group int64, by app.Commit) bool {
 	return by.Sequence > c.Sequence && (group > c.Next || by.Generation != c.Generation)
 }

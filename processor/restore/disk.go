@@ -15,8 +15,8 @@ import (
 const (
 	// diskInterval is the time between two checks of the free space.
 	diskInterval = time.Second
-	// diskResume times the pause level must be free before tasks resume. The gap keeps a disk near the
-	// pause level from pausing and resuming tasks in turn.
+	// diskResume times the pause level must be free before tasks resume. Without this gap, a disk near the pause
+	// level would pause and resume the tasks again and again.
 	diskResume = 1.2
 )
 
@@ -47,7 +47,7 @@ func newDiskGuard(dir string, cfg Disk, host *state.Host, m *Metrics, log *slog.
 	return g
 }
 
-// level returns percent of the size of a file system, in bytes, but at least the given bytes.
+// level returns percent of the size of a file system in bytes, or least if that is more.
 func level(s state.Space, percent int, least int64) uint64 {
 	return max(uint64(float64(s.Total)*float64(percent)/100), uint64(least))
 }
@@ -148,7 +148,7 @@ type Disk struct {
 	// StartMinFreePercent is the free space below which the process does not start, in percent. It is
 	// at most MinFreePercent.
 	StartMinFreePercent int `env:"START_MIN_FREE_PERCENT" envDefault:"5" help:"free disk space of the state directory below which the process does not start; 0 = never"`
-	// MinFreeBytes is the least pause level in bytes, for small disks; half of it is the least refuse
-	// level.
+	// MinFreeBytes is the least value of the pause level, in bytes, for small disks. Half of it is the least
+	// value of the refuse level.
 	MinFreeBytes int64 `env:"MIN_FREE_BYTES" envDefault:"67108864" help:"tasks also pause below so many free bytes; below half of it no process starts"`
 }

@@ -18,8 +18,8 @@
 // # Invariants
 //
 //   - A restore ends at the high watermark, which it reads after the group's stable offset fetch. It
-//     reads with read_committed and counts by position, because the last offsets may be control records
-//     (invariant 4).
+//     reads with read_committed. It compares positions, and does not wait for a last record, because the
+//     last offsets may be control records (invariant 4).
 //   - The changelog is the truth, a store is a cache of it. A damaged, foreign or stale store is
 //     renamed, never repaired, and rebuilt from the changelog.
 //   - A task's directory has one owner at a time (invariant 10). The owner's goroutine owns the store:
@@ -29,12 +29,12 @@
 // # What looks wrong
 //
 //   - A restore applies rows a second time after a failure. That is safe, because rows are absolute
-//     values, as long as the stored position never runs ahead of the rows.
+//     values, as long as the store's position is never behind rows that it lacks.
 //   - A rebuild after a host crash is not counted, because it is normal. All other rebuilds are
 //     counted: without a limit, rebuilds would hide a failing disk.
 //   - A standby ends at every changelog that a restore would not simply read. If it followed a
-//     changelog that lost rows, the store that it makes would look whole.
-//   - A stalled restore only reports. If it went on without the rows behind an open transaction, the
-//     task would emit duplicates.
+//     changelog that lost rows, its store would lack these rows, but look complete to a restore.
+//   - A stalled restore is only reported. If the restore ended without the rows of an open transaction
+//     that holds it up, the task would emit duplicates once that transaction commits.
 //   - The disk guard pauses tasks and merges, but not the routing stage, which writes no local state.
 package restore

@@ -16,7 +16,7 @@ import (
 // may want to open a store that another worker has not closed yet. acquire makes it wait, because a
 // store whose files are locked looks like a damaged store.
 type leases struct {
-	turn  chan struct{} // guards taken; a channel, because a simulation cannot see that a goroutine waits for a mutex
+	turn  chan struct{} // guards taken; not a mutex, because the simulation cannot see a goroutine that waits for one
 	taken map[app.TaskID]*lease
 }
 

@@ -11,8 +11,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// CheckDir returns the error with which Stores.Lock would refuse a state directory, as far as it can be
-// found without writing. It does not try the lock, which a running service holds.
+// CheckDir returns the error with which Stores.Lock would refuse a state directory, as far as CheckDir can find
+// that without writing. It does not try to take the lock, because a running service holds the lock.
 func CheckDir(dir, app string) error {
 	if err := canMake(filepath.Join(dir, app)); err != nil {
 		return refuseMake(err)
@@ -46,9 +46,10 @@ func canMake(dir string) error {
 	return nil
 }
 
-// checkTrust refuses a state directory that belongs to another user, or that contains a link. The owner
-// of its files could change what decides on events, and a link lets the process write where somebody
-// else wants. uid is the user of the process. Files of root are accepted: root can do all that anyway.
+// checkTrust refuses a state directory that belongs to another user, or that contains a link. The owner of the
+// files could change the rows that decide on events, and a link could make the process write to a place that
+// somebody else chose. uid is the user of the process. checkTrust accepts files of root, because root can do all
+// that anyway.
 func checkTrust(dir, app string, uid int) error {
 	info, err := os.Stat(dir) // the directory itself may be a link
 	if err != nil {
@@ -59,7 +60,7 @@ func checkTrust(dir, app string, uid int) error {
 	}
 	return filepath.WalkDir(filepath.Join(dir, app), func(path string, _ fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a start creates the app's directory later, and a running process removes files meanwhile
+			return nil // a start creates it later, and a running process removes files
 		}
 		if err != nil {
 			return fmt.Errorf("read the state directory: %w", err)

@@ -31,8 +31,8 @@ func refuseLogged(id app.TaskID, unreadable *wire.UnreadableError) app.Refusal {
 	return refusal
 }
 
-// awaitSkip waits until an operator decides to skip a record of the changelog. It drops the rows of
-// that record that the restore has already put into the store.
+// awaitSkip waits until an operator decides to skip a record of the changelog. It drops those rows of the record
+// that the restore has already put into the store.
 func (r *Restore) awaitSkip(ctx context.Context, unreadable *wire.UnreadableError) error {
 	r.dropOpenRows()
 	refusal := refuseLogged(r.id, unreadable)
@@ -43,8 +43,8 @@ func (r *Restore) awaitSkip(ctx context.Context, unreadable *wire.UnreadableErro
 	return err
 }
 
-// dropOpenRows drops the rows of a record that was applied in part, and the counts and claims that may
-// include them.
+// dropOpenRows drops the rows of a record that was applied only in part. It also drops the counts and claims,
+// which may include these rows.
 func (r *Restore) dropOpenRows() {
 	if r.Store != nil {
 		r.Store.Discard()

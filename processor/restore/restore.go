@@ -72,9 +72,8 @@ type Restore struct {
 	Err      error
 }
 
-// noteFailure stores when the store became unusable, unless err is nil, and returns err. Only errors of
-// the store's files and disk count: a restore that takes long, or that waits for a broker, has not
-// failed.
+// noteFailure stores the time when the store became unusable, unless err is nil, and returns err. Only errors of
+// the store's files and disk count: a restore that takes long, or that waits for a broker, is not a failure.
 func (r *Restore) noteFailure(err error) error {
 	if err != nil {
 		r.failing.CompareAndSwap(0, time.Now().UnixNano())
@@ -135,8 +134,8 @@ func (r *Restore) run(ctx context.Context) error {
 	}
 }
 
-// noteLocal records whether the store already had state when the restore began with it. The store of a
-// standby may have rows without a checkpoint, so a position counts, too.
+// noteLocal records whether the store already contained state when the restore began. A position counts as
+// state, too, because the store of a standby may have rows without a checkpoint.
 func (r *Restore) noteLocal() {
 	if r.local != "" {
 		return
@@ -151,7 +150,7 @@ type remedy uint8
 
 const (
 	retry           remedy = iota // keep the store open
-	reopen                        // close the store and open it again: after an error the store accepts no work, but its files may be valid
+	reopen                        // close and open the store, which accepts no work now; its files may be valid
 	awaitOperator                 // wait until the operator acts; meanwhile fail-open routes bypass the store
 	quarantineStore               // rename the store's directory
 	giveUp                        // end the restore with the error
@@ -167,7 +166,7 @@ func (r *Restore) chooseRemedy(err error) remedy {
 	case untrusted(err):
 		return quarantineStore
 	case errors.Is(err, kerr.OffsetOutOfRange):
-		return retry // the changelog was trimmed while the restore read it: decide again
+		return retry // the changelog was trimmed during the restore: decide again
 	case kafka.Classify(err) == kafka.Stop:
 		return giveUp
 	case r.Store != nil && (r.broken != nil && errors.Is(err, r.broken) || r.Store.Err() != nil):
@@ -212,12 +211,12 @@ func (r *Restore) recover(ctx context.Context, err error) error {
 	return kafka.Pause(ctx, wait)
 }
 
-// errStale reports that a store's position is outside of the changelog. Rebuilds for this reason are
-// counted, like the rebuilds of damaged stores.
+// errStale reports that a store's position is outside of the changelog. Rebuilds for this reason count towards
+// the limit, like the rebuilds of damaged stores.
 var errStale = errors.New("local state is out of step with the changelog")
 
-// errTrimmed reports that the former owner of the task trimmed the changelog during the restore. The
-// next attempt lists the start of the changelog again, and decides again.
+// errTrimmed reports that the former owner of the task trimmed the changelog during the restore. The next
+// attempt lists the start of the changelog again, and makes a new decision.
 var errTrimmed = errors.New("changelog was trimmed during the restore")
 
 // awaitMove handles a partition that was added to a topic after the app began. If the topic is
@@ -235,11 +234,10 @@ func (r *Restore) awaitMove(ctx context.Context, began int32) error {
 	return ctx.Err()
 }
 
-// once makes one attempt: it opens the store if needed, and reads the changelog from the store's
-// position to the high watermark. It reads the watermark after the group's stable offset fetch. That
-// fetch waits for the last transaction of the task's former owner: either the transaction has
-// committed, and its rows are below the watermark, or it never commits (invariant 4, hazards B1 and
-// B2).
+// once makes one attempt: it opens the store if needed, and reads the changelog from the store's position to the
+// high watermark. It reads the watermark after the fetch of the group's stable offset, because that fetch waits
+// until the last transaction of the task's former owner has ended. After the fetch, the transaction either has
+// committed, and its rows are below the watermark, or it never commits (invariant 4, hazards B1 and B2).
 func (r *Restore) once(ctx context.Context) error {
 	if err := r.awaitDisk(ctx); err != nil {
 		return err
@@ -312,9 +310,10 @@ func (r *Restore) once(ctx context.Context) error {
 	return r.noteFailure(err)
 }
 
-// apply puts one fetch of the changelog into the store, and its checkpoints into the fold. A row may be
-// applied twice, and a fetch in part, as long as the position stays behind the applied rows. While the
-// store does not get the checkpoints (see keepsUp), its position stays where it is.
+// apply puts one fetch of the changelog into the store, and its checkpoints into the fold. After an error a row
+// may be applied twice, or only a part of a fetch may be applied. That is safe as long as the store's position
+// is not after rows that were not applied. While the store does not get the checkpoints (see keepsUp), its
+// position does not change.
 func (r *Restore) apply(records []*kgo.Record, position int64) error {
 	stored := r.Store.Checkpoint()
 	for _, rec := range records {
@@ -391,7 +390,7 @@ func (r *Restore) open(ctx context.Context) error {
 	}
 	store, err := r.src.Stores.Host.OpenUntil(ctx, r.src.Stores.DirOf(r.id), StoreIdentity(r.src.App, r.id))
 	if ctx.Err() == nil && !errors.Is(err, state.ErrForeign) && !errors.Is(err, state.ErrUnclean) {
-		_ = r.noteFailure(err) // the store of another app, or one after a host crash, is no failure
+		_ = r.noteFailure(err) // a store of another app, or after a host crash, is no failure
 	}
 	if err != nil && untrusted(err) {
 		if err := r.quarantine(err); err != nil {
@@ -425,8 +424,8 @@ func untrusted(err error) bool {
 	return errors.Is(err, state.ErrCorrupt) || errors.Is(err, state.ErrForeign) || errors.Is(err, state.ErrUnclean)
 }
 
-// abandon closes the store without a flush, calls then, and frees the directory. Nothing else in this
-// process opens the directory before then has returned.
+// abandon closes the store without a flush, calls then, and frees the directory. Nothing else in this process
+// can open the directory before then has returned.
 func (r *Restore) abandon(then func() error) error {
 	if r.Store == nil {
 		return then()

@@ -19,13 +19,13 @@ import (
 // hangs, and only an operator can end it (KIP-664).
 const StallAfter = time.Minute
 
-// stallWatch reports why a restore makes no progress. It only reports: a restore that went on without
-// the rows behind an open transaction would lose them.
+// stallWatch reports why a restore makes no progress, and does nothing else. If the restore ended without the
+// rows of an open transaction that holds it up, the task would lack these rows once the transaction commits.
 type stallWatch struct {
 	r        *Restore
 	position atomic.Int64 // changelog offset to read next
 	end      atomic.Int64 // changelog offset at which the restore ends; 0 until known
-	deciding atomic.Bool  // the restore waits for an operator's decision, and reports that itself
+	deciding atomic.Bool  // the restore waits for an operator, and reports that itself
 	cancel   context.CancelFunc
 	done     chan struct{}
 }

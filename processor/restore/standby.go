@@ -28,21 +28,21 @@ const standbyRetry = 5 * time.Second
 // errTaken reports that a task of this process has the directory.
 var errTaken = errors.New("a task of this process has the store")
 
-// errUndecided reports that a restore would not simply read the changelog. A standby leaves such a
-// state to the restore of the task.
+// errUndecided reports that a restore would not simply read the changelog, but would have to make a decision.
+// The standby leaves that decision to the restore of the task.
 var errUndecided = errors.New("local state and changelog do not fit together")
 
-// Standbys follow the changelogs of tasks of other processes, so that a takeover has to read only the
-// end of a changelog. They also follow the changelogs of the new tasks that a move of the app's
+// Standbys follow the changelogs of tasks of other processes, so that a restore after a takeover has to read
+// only the end of a changelog. They also follow the changelogs of the new tasks that a move of the app's
 // partitions prepares. A standby is a restore that is interrupted when a task of this process needs the
-// directory. It judges nothing, and nothing relies on it.
+// directory. It judges nothing, and nothing depends on it.
 type Standbys struct {
 	log *slog.Logger
 
 	mu       sync.Mutex // not locked while a standby ends, because closing its store may take long
 	closed   bool
 	running  map[app.TaskID]*standby
-	stopping map[app.TaskID]*standby // must end before the same tasks can be followed again
+	stopping map[app.TaskID]*standby // standbys that must end before their tasks can be followed again
 }
 
 // NewStandbys returns Standbys that follow no task yet.
@@ -59,9 +59,9 @@ type StandbyState struct {
 	CaughtUp bool `json:"caught_up"`
 }
 
-// Follow makes wanted the set of tasks that are followed, each with the source that its restore would
-// use. It restarts standbys that have ended or that began with another source. It waits for the end of
-// standbys that are no longer wanted; if ctx is done before, Close waits for them.
+// Follow makes wanted the set of tasks that are followed, each with the source that its restore would use. It
+// starts a standby again if the standby has ended, or began with another source. It waits until the standbys
+// that are no longer wanted have ended; if ctx is done before, Close waits for them.
 func (s *Standbys) Follow(ctx context.Context, wanted map[app.TaskID]*Source) {
 	s.mu.Lock()
 	ending := s.stop(wanted)
@@ -102,7 +102,7 @@ func (s *Standbys) stop(wanted map[app.TaskID]*Source) []*standby {
 // Close stops all standbys and closes their stores.
 func (s *Standbys) Close() {
 	s.mu.Lock()
-	s.closed = true // under the same lock as stop, so that a Follow that waits now starts nothing
+	s.closed = true // set under the lock that stop uses, so that a Follow that waits now starts nothing
 	ending := s.stop(nil)
 	s.mu.Unlock()
 	for _, b := range ending {
@@ -186,7 +186,7 @@ func (b *standby) close() error {
 	return err
 }
 
-// tally counts the rows of the task until its changelog has a checkpoint with counts.
+// tally counts the rows of the task, until the task's changelog has a checkpoint with counts.
 func (b *standby) tally(ctx context.Context) (err error) {
 	switch {
 	case b.r.fold.Has() && b.r.fold.Newest().Sequence > 0:
@@ -254,8 +254,8 @@ func (b *standby) read(ctx context.Context, from, end int64, note func(lag int64
 	return err
 }
 
-// begin decides, as a restore does, from which offset to read. A changelog that lacks rows is not
-// followed: a later restore would take the rows of this store for all rows.
+// begin decides, as a restore does, from which offset to read. It refuses a changelog that lacks rows, because a
+// later restore would take the rows of this store for all rows.
 func (b *standby) begin(ctx context.Context) (int64, error) {
 	start, end, err := b.reader.Bounds(ctx)
 	if err != nil {
@@ -278,8 +278,8 @@ func (b *standby) begin(ctx context.Context) (int64, error) {
 	return 0, errUndecided
 }
 
-// evict lets the store drop rows that no event needs, as the task does. If the task judges by another
-// route set than the one this process has read, only the task knows the windows, and no row is dropped.
+// evict makes the store drop rows that no event needs, as the task does. If the task judges by another route set
+// than the one that this process has read, this process does not know the windows, and evict drops no row.
 func (b *standby) evict() {
 	if c, ok := evictable(b.r.src, &b.r.fold); ok {
 		b.r.Store.EvictBefore(b.r.src.App.Horizons(&c))
@@ -287,8 +287,8 @@ func (b *standby) evict() {
 	b.r.Store.FlushAged()
 }
 
-// evictable returns the newest checkpoint; ok reports whether this process knows the windows by which
-// the task judges.
+// evictable returns the newest checkpoint, by which rows can be evicted. ok reports whether this process knows
+// the windows by which the task judges.
 func evictable(src *Source, fold *wire.Fold) (c wire.Checkpoint, ok bool) {
 	if !fold.Has() || !fold.IsWhole() {
 		return c, false

@@ -96,21 +96,21 @@ type Source struct {
 	App     *app.App
 	Stores  *Stores
 	Metrics *Metrics
-	// Instance names the process in its refusals.
+	// Instance is the name of this process in the refusals that it writes.
 	Instance string
 	// Explain stores for /readyz why a restoring task makes no progress; why "" removes the
 	// explanation.
 	Explain func(id app.TaskID, why string)
 	// StallAfter is the constant of that name, or a shorter time in tests.
 	StallAfter time.Duration
-	// Counting is called at each step of a recount, with the context that ends the recount.
+	// Counting is called at each step of a recount. It gets the context whose end stops the recount.
 	Counting func(context.Context)
 
 	offsets kafka.OffsetQuestions
 
 	decisionsMu sync.Mutex // not locked while the manifest topic is read
 	decisions   *app.Decisions
-	decisionsAt time.Time // when decisions were read, or a new reading of them began
+	decisionsAt time.Time // when the decisions were read, or when a new reading began
 }
 
 // Decisions returns the operators' decisions. It reads them at most once in DecisionPoll, because any
@@ -159,8 +159,8 @@ func (s *Stores) RemoveFormer(t *app.Topology, log *slog.Logger) {
 	}
 }
 
-// Positions returns the changelog position of each task that has an open store or files in this
-// process, whoever owns it. They are hints: a restore reads the position from the store itself.
+// Positions returns the changelog position of each task that has an open store or files in this process, whoever
+// owns the task. The positions are hints: a restore reads the position from the store itself.
 func (s *Stores) Positions(t *app.Topology) map[app.TaskID]int64 {
 	positions, open := map[app.TaskID]int64{}, s.Host.Positions()
 	for _, topic := range t.TaskTopics() {

@@ -10,9 +10,10 @@ import (
 	"oncebus/state"
 )
 
-// tally has the counts of all rows of a store. The first checkpoint of a new generation of partitions
-// has no counts, so a restore would have to read the whole store to count them. The standby of such a
-// task counts while it follows, before the move acts, and the restore takes its tally over.
+// tally has the counts of all rows of a store. The first checkpoint of a new generation of partitions has no
+// counts, so a restore would have to read the whole store to count the rows. Instead, the standby of such a task
+// counts them while it follows the changelog, before the act of the move, and the restore takes over the
+// standby's tally.
 type tally struct{ counts app.Counts }
 
 // newTally counts the rows of a store.
@@ -32,8 +33,8 @@ func (t *tally) replace(row, replaced *dedup.Row) error {
 	return t.addWaiting(row, 1)
 }
 
-// addWaiting adds the requests that wait for the outcome of a row's claim, times sign. It ignores rows
-// that the counts leave out: their requests have no outcome to wait for.
+// addWaiting adds the requests that wait for the outcome of a row's claim, times sign. It ignores rows that the
+// counts leave out, because the requests of such a row have no outcome to wait for.
 func (t *tally) addWaiting(row *dedup.Row, sign int) error {
 	if t.counts.Of(row.NamespaceID, row.Status) == nil {
 		return nil
@@ -68,8 +69,8 @@ func (r *Restore) put(row *dedup.Row) error {
 	return nil
 }
 
-// into adds the rows of some namespaces to the counts of a first checkpoint. If a window has changed
-// since, it changes nothing and returns false.
+// into adds the rows of some namespaces to the counts of a first checkpoint. If a window has changed since the
+// tally was made, into changes nothing and returns false.
 func (t *tally) into(all *app.Counts, namespaces map[uint8]bool, c *wire.Checkpoint) bool {
 	if t == nil || c.Sequence != 0 {
 		return false

@@ -9,10 +9,10 @@ import (
 	"oncebus/state"
 )
 
-// FindWaiting returns the claims in a store for whose outcome requests wait, as of a checkpoint. If
-// known is given, it uses these claims; else it reads the rows of the store, but only if the counts say
-// that some requests wait. It leaves out evicted claims, because the store may still have older rows of
-// them in which requests wait.
+// FindWaiting returns the claims in a store for whose outcome requests wait, as of a checkpoint. If known is
+// given, it uses these claims. Otherwise it reads the rows of the store, but only if the counts say that
+// requests wait. It leaves out evicted claims, because the store may still have older rows of such claims in
+// which requests wait.
 func FindWaiting(ctx context.Context, a *app.App, c *wire.Checkpoint, counts *app.Counts, store *state.Store, known *app.Waiting) (*app.Waiting, error) {
 	if known == nil {
 		known = app.NewWaiting(a)

@@ -27,9 +27,9 @@ const CheckpointKey = "checkpoint"
 // Version 5 is partialVersion.
 const checkpointVersion, checkpointVersionClaims, checkpointVersionSenders, checkpointVersionSets = 3, 4, 6, 7
 
-// Checkpoint is a task's position in its input, with the state that belongs to that position. The task
-// writes it to its changelog in the transaction that processes the input before Next (D2). So
-// everything before Next was processed, whatever offset the consumer group has.
+// Checkpoint is a task's position in its input, with the state that belongs to that position. The task writes it
+// to its changelog in the transaction that processes the input before Next (D2). So everything before Next was
+// processed, even if the offset of the consumer group is another one.
 //
 // Copies of a checkpoint share the slices Known, Sources, Senders, Shadows, Tenants and Fences, so these are
 // never changed in place.
@@ -46,15 +46,15 @@ type Checkpoint struct {
 	// Set is the number of the route set by which the task judges. It never decreases. It is 0 at level
 	// 1, where the routes file of the process decides.
 	Set int64
-	// Known has the namespaces whose window changed, ascending by id, until the change has no effect
-	// any more.
+	// Known has the namespaces whose window changed, ascending by id. An entry stays until the change has no
+	// effect any more.
 	Known []KnownSince
-	// Closed is the number of the switch for which the task has ended, after which another generation
-	// of the app's partitions continues with its rows; 0 for none. The task judges again only if that
+	// Closed is the number of the switch for which the task was closed; 0 for none. After that switch another
+	// generation of the app's partitions continues with the task's rows. The task judges again only if the
 	// switch was aborted (package switchover).
 	Closed int64
-	// Rows counts all rows that the task ever wrote to the changelog, FloorRows those of them below
-	// Floor. A sweep begins when the difference is too large.
+	// Rows counts all rows that the task ever wrote to the changelog, and FloorRows counts those of them that
+	// are below Floor. A sweep begins when the difference is too large.
 	Rows, FloorRows int64
 	// StreamTimes has the stream time of each namespace id that has a stream time, in ms.
 	StreamTimes streamTimes
@@ -86,12 +86,12 @@ type Checkpoint struct {
 	// Fences are statements about the rows below some changelog offsets (see Fence), ascending by
 	// offset, all above Floor.
 	Fences []Fence
-	// Ahead has the namespaces with rows whose First is after what the namespace has reached, ascending
-	// by id, and the latest of these times. Only rows of clamped events and the like are so late;
-	// normally Ahead is empty.
+	// Ahead has the namespaces with rows whose First is later than the stream time and all sources of the
+	// namespace, ascending by id, each with the latest of these times. Only a few rows are so late, such as
+	// those of clamped events; normally Ahead is empty.
 	Ahead []FirstSeen
-	// Progress is what the task knows about outcomes and executors. ClaimedAt is the latest broker
-	// time, in ms, at which a lease began that may still run; 0 for none.
+	// Progress is what the task knows about outcomes and executors. ClaimedAt is the latest broker time, in ms,
+	// at which a lease began that may still run; 0 for no lease.
 	Progress  Progress
 	ClaimedAt int64
 	// ProgressAt is the broker time, in ms, of the last progress record; SteppedAt is the broker time
@@ -107,8 +107,8 @@ func (c *Checkpoint) hasClaims() bool {
 // OffsetRange is a range of offsets: from, up to but not including to.
 type OffsetRange struct{ from, to int64 }
 
-// deadLetteredMax is the largest number of offset ranges in a checkpoint, some 10 KB. A record that
-// would need another range counts as forwarded instead.
+// deadLetteredMax is the largest number of offset ranges in a checkpoint, some 10 KB. If a record would need a
+// further range, the checkpoint treats it as forwarded instead.
 const deadLetteredMax = 4096
 
 // BypassedOffset is the input offset before which a bypass forwarded the events of a namespace id

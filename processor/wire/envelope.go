@@ -20,13 +20,13 @@ const EnvelopeVersion = 2
 // Everything else in that record is as in the original, except for the timestamp: the broker sets it,
 // so that a replay of the log reads the same broker time.
 //
-// The envelope is in the record key because a header would cost the reader two allocations for each
-// record.
+// The envelope is in the record key and not in a header, because each header costs the reader two allocations
+// for each record.
 type Envelope struct {
-	Route  []byte // name of the route: a number would change with the order of the routes file
+	Route  []byte // name of the route; a number would change with the order of the routes file
 	Digest dedup.Digest
-	// Hashed is the part of the value whose SHA-256 is the dedup key. If it is set, the encoding leaves
-	// the key out: its 32 bytes would not compress, and few events need it again.
+	// Hashed is the part of the value whose SHA-256 is the dedup key. If Hashed is set, the encoding leaves out
+	// the key: its 32 bytes would not compress, and few events need the key again.
 	Hashed    rules.Part
 	Key       [32]byte // read it with DedupKey
 	EventTime int64    // ms
@@ -38,8 +38,8 @@ type Envelope struct {
 	RecordKey []byte           // record key of the original; nil for none
 
 	ReplyTo dedup.Address // address of the request that gets the verdict; zero for none
-	// Replaces is the address of an earlier request for the key that its client gave up; zero for none.
-	// Earlier builds refuse this field, so only an app whose tokens name the app writes it.
+	// Replaces is the address of an earlier request for the same key, for which its client no longer waits; zero
+	// for none. Earlier builds refuse this field, so only an app whose tokens name the app writes it.
 	Replaces dedup.Address
 	// Sender is the name of the event's sender (rules.AppendSender), in a route whose sender is not in
 	// the record itself; empty for none. Earlier builds refuse this field, so only such a route writes
@@ -59,18 +59,18 @@ type Envelope struct {
 	// null or an encoded row of claim mode. Only an app at level 2 has seeds.
 	IsSeed bool
 	Seed   SeedRun // run that a seed belongs to
-	// IsTime reports that the record is a seed without a key: in another cluster the task had the
-	// stream time EventTime for the namespace of the route. The value is null or an encoded KnownSince.
-	// Only an app that came from another cluster has such records.
+	// IsTime reports that the record is a seed without a key: it says that in another cluster the task had the
+	// stream time EventTime for the namespace of the route. The value is null or an encoded KnownSince. Only an
+	// app that came from another cluster has such records.
 	IsTime bool
 	// Shadow is set in a record by which the task of an event tells the event's verdict to the task of
 	// its new key, which the shadow's rule derives. Route is then the name of the shadow's route,
 	// Digest the digest of the new key, and From the position of the event. Only an app at level 2 has
 	// such records.
 	Shadow ShadowVerdict
-	// IsQuery reports that the record is a question, not an event: the sender of an event with this key
-	// asks for its outcome. ReplyTo and FromIngress are set, and there is no value. Only an app at
-	// level 2 has such records.
+	// IsQuery reports that the record is a question and not an event: the sender of an event with this key asks
+	// for the outcome of the event. ReplyTo and FromIngress are set, and there is no value. Only an app at level
+	// 2 has such records.
 	IsQuery bool
 }
 
@@ -146,8 +146,8 @@ func (e *Envelope) Size() int {
 
 var errEnvelope = errors.New("unreadable envelope")
 
-// Flags of an envelope. Each says that the field of its name is present; some stand for themselves,
-// without a field.
+// Flags of an envelope. Each flag says that the field of its name is present. Some flags are the whole
+// information, and have no field.
 const (
 	flagRecordKey   = 1 << iota
 	flagHashed      // in place of the key
@@ -216,8 +216,8 @@ func (e *Envelope) flags() (flags uint64) {
 //
 // A progress record ends after the flags.
 //
-// The fields in which neighbouring records agree come first, up to the high bytes of the timestamp, so
-// that a compressor finds them in one piece.
+// The fields that are equal in neighbouring records come first, up to the high bytes of the timestamp, so that a
+// compressor finds all of them in one piece.
 func (e *Envelope) Append(dst []byte) []byte {
 	flags := e.flags()
 	dst = binary.AppendUvarint(append(dst, EnvelopeVersion), flags)

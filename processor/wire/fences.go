@@ -8,15 +8,15 @@ import (
 	"oncebus/dedup"
 )
 
-// Fence states a fact about a changelog: for each namespace id, every row below Offset has its First at
-// or before a known time. Once all these times lie below the horizons of their namespaces, no row below
-// Offset decides an event any more, and the fence becomes the floor of the changelog.
+// Fence states a fact about a changelog: for each namespace id, every row below Offset has its First at or
+// before a known time. Once all these times are before the horizons of their namespaces, no row below Offset
+// decides an event any more, and Offset becomes the floor of the changelog.
 type Fence struct {
 	Offset int64
 	// Rows is Checkpoint.Rows as of Offset.
 	Rows int64
-	// Latest has only the namespace ids, ascending, whose time differs from the fences before. A
-	// namespace id that no fence has an entry for has no row that decides an event.
+	// Latest has the time of each namespace id, ascending, for which the time differs from that in the fences
+	// before. If no fence has an entry for a namespace id, that namespace has no row that decides an event.
 	Latest []FirstSeen
 }
 
@@ -27,13 +27,13 @@ type FirstSeen struct {
 	At          int64
 }
 
-// fencesMax bounds the fences of a checkpoint and fencedMax the entries in all of them: some 200 bytes
-// with one namespace, and 3 KB with 255. Two fences of all namespaces fit, so the oldest fence can stay
-// until it is due.
+// fencesMax bounds the fences of a checkpoint and fencedMax the entries in all of them: some 200 bytes with one
+// namespace, and 3 KB with 255. There is room for two fences with entries for all namespaces, so the oldest
+// fence need not be merged before it is due.
 const fencesMax, fencedMax = 16, 512
 
-// reached returns the latest event time that moved the stream time of a namespace or one of its
-// sources; dedup.NoStreamTime for none. Only the rows that Ahead knows of are later.
+// reached returns the latest event time to which events have raised the stream time of a namespace or the time
+// of one of its sources; dedup.NoStreamTime for none. Only rows that are covered by Ahead are later.
 func (c *Checkpoint) reached(namespaceID uint8) int64 {
 	if at, has := c.SourcesOf(namespaceID); has {
 		return max(c.Sources[at].Highest, c.StreamTimes.Of(namespaceID))
@@ -41,8 +41,9 @@ func (c *Checkpoint) reached(namespaceID uint8) int64 {
 	return c.StreamTimes.Of(namespaceID)
 }
 
-// SetAhead records a row whose First is later than everything else in the checkpoint says of its
-// namespace, as after a clamped event (hazard T11). c must not share Ahead with another checkpoint.
+// SetAhead records a row whose First is later than anything else that the checkpoint says of the row's
+// namespace, for example the row of a clamped event (hazard T11). c must not share Ahead with another
+// checkpoint.
 func (c *Checkpoint) SetAhead(namespaceID uint8, first int64) {
 	if first <= c.reached(namespaceID) {
 		return
@@ -78,8 +79,8 @@ func (c *Checkpoint) Latest(namespaceID uint8) (int64, bool) {
 	return latest, latest != dedup.NoStreamTime
 }
 
-// FencedTimes returns, by namespace id, the time in the newest fence that has an entry for it, and
-// whether there is such a fence.
+// FencedTimes returns, by namespace id, the time in the newest fence that has an entry for this id, and whether
+// there is such a fence.
 func (c *Checkpoint) FencedTimes() (at [256]int64, has [256]bool) {
 	for _, f := range c.Fences {
 		for _, e := range f.Latest {
@@ -162,8 +163,8 @@ func (c *Checkpoint) mergeFence() {
 	c.Fences = slices.Replace(c.Fences, at, at+2, merged)
 }
 
-// SetFloor sets the floor with its FloorRows, and drops all fences. A fence omits what the fences
-// before it say, so a fence is not valid without those.
+// SetFloor sets the floor with its FloorRows, and drops all fences. It must drop them, because a fence omits
+// what the fences before it say, and is not valid without those.
 func (c *Checkpoint) SetFloor(floor, rows int64) { c.Floor, c.FloorRows, c.Fences = floor, rows, nil }
 
 // EndSweep makes the offset at which a sweep began the floor. The sweep has written every row below

@@ -1,9 +1,9 @@
 package wire
 
-// FirstOf returns the first checkpoint of the tasks of a new generation of partitions, from the closed
-// checkpoints of the generation before. The input of each new task begins at offset 0. Each new task
-// may get rows of any old task, so what one old task knew about time holds for all new tasks. A restore
-// counts the rows. Sequence is 0, which no task writes.
+// FirstOf returns the first checkpoint of the tasks of a new generation of partitions, made from the closed
+// checkpoints of the generation before. The input of each new task begins at offset 0. Each new task may get
+// rows of any old task, so it takes over what any old task knew about time. The checkpoint has no counts of
+// rows: a restore counts the rows. Its Sequence is 0, which no task writes.
 func FirstOf(closed []Checkpoint) Checkpoint {
 	first := Checkpoint{Epoch: -1, Counted: true}
 	for i := range closed {

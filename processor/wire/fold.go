@@ -29,8 +29,8 @@ func (f *Fold) IsWhole() bool { return f.has && f.whole }
 // Sequence returns the sequence of the newest checkpoint; 0 without a checkpoint.
 func (f *Fold) Sequence() int64 { return f.newest.Sequence }
 
-// Newest returns the newest checkpoint. If IsWhole is false, the result lacks stream times and counts,
-// and also the fences and the progress if its transaction did not change them.
+// Newest returns the newest checkpoint. If IsWhole is false, the result lacks stream times and counts. It then
+// also lacks the fences and the progress, unless the transaction of that checkpoint changed them.
 func (f *Fold) Newest() Checkpoint {
 	c := f.newest
 	if f.counts != nil {

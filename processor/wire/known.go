@@ -24,8 +24,8 @@ func (c *Checkpoint) KnownOf(namespaceID uint8) (KnownSince, bool) {
 	return KnownSince{}, false
 }
 
-// AddKnown adds an entry. If the namespace already has an entry, the later times win. AddKnown copies
-// the slice, because other checkpoints share it.
+// AddKnown adds an entry. If the namespace already has an entry, the later one of each two times is kept.
+// AddKnown copies the slice, because other checkpoints share it.
 func (c *Checkpoint) AddKnown(k KnownSince) {
 	at, has := slices.BinarySearchFunc(c.Known, k, func(a, b KnownSince) int { return int(a.NamespaceID) - int(b.NamespaceID) })
 	c.Known = slices.Clone(c.Known)

@@ -11,10 +11,10 @@ type Source struct {
 // EveryPartition stands for all partitions of a topic that no router has counted yet.
 const EveryPartition int32 = -1
 
-// LeastSource returns the source that keeps stream time back (the first one if there are several), and
-// the time that this source has come to; dedup.NoStreamTime for none. behind is false if all sources
-// have come to Highest. If the count of a topic is too old, no router reads the topic's partitions, so
-// one of these keeps stream time back.
+// LeastSource returns the source that keeps stream time back (the first one if there are several), and the time
+// of this source; dedup.NoStreamTime if it has none. behind is false if the times of all sources have reached
+// Highest. If the count of a topic is too old, no router reads the topic's partitions, so one of these
+// partitions keeps stream time back.
 func (s *Sources) LeastSource() (of Source, at int64, behind bool) {
 	if s.Highest == dedup.NoStreamTime {
 		return of, at, false
@@ -37,8 +37,8 @@ func (s *Sources) LeastSource() (of Source, at int64, behind bool) {
 	return of, at, behind
 }
 
-// PassedSince returns the broker time, in Unix ms, since when Highest has been after an event time, as
-// far as the samples tell: the result may be a little too early. known is false if no sample tells.
+// PassedSince returns the broker time, in Unix ms, at which Highest became later than an event time, as far as
+// the samples show: the result may be a little too early. known is false if no sample shows it.
 func (s *Sources) PassedSince(time int64) (since int64, known bool) {
 	for _, sample := range s.Samples {
 		if sample.Highest > time {

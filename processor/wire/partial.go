@@ -127,8 +127,8 @@ func (c *Checkpoint) AppendPartial(dst []byte, before *Checkpoint, senders, tena
 	return c.appendStreamTimes(dst, before)
 }
 
-// sameSlice reports whether a and b are the same slice. Their elements are never changed, so they are
-// then equal.
+// sameSlice reports whether a and b are the same slice. If so, they are equal, because their elements are never
+// changed.
 func sameSlice[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // appendSized appends what encode appends, preceded by its length.

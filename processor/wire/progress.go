@@ -80,8 +80,8 @@ type ExecutorProgress struct {
 // time was At.
 type Passed struct{ To, At int64 }
 
-// passedMax is the largest number of Passed entries of a route. Entries are at least a lease /
-// passedStep apart: that a lease ends an eighth later is harmless.
+// passedMax is the largest number of Passed entries of a route. Entries are at least a lease divided by
+// passedStep apart. So a lease may end an eighth of its length later than necessary, which is harmless.
 const passedMax, passedStep = 16, 8
 
 // maxPartitions bounds the number of partitions that a decoded record can claim.
@@ -98,9 +98,9 @@ func (p *Progress) OutcomesReadTo(topic uint16) int64 {
 	return min(o.CountedAt, slices.Min(o.ReadTo))
 }
 
-// ExecutorPassedTo returns a time To: every event dispatched before To was committed by the route's
-// executor at least a lease before now; dedup.NoStreamTime if unknown. What the executor committed
-// before steppedAt counts as committed at steppedAt.
+// ExecutorPassedTo returns a time To: at least a lease before now, the route's executor had committed every
+// event that was dispatched before To; dedup.NoStreamTime if unknown. What the executor committed before
+// steppedAt counts as committed at steppedAt.
 func (p *Progress) ExecutorPassedTo(route string, lease, steppedAt, now int64) int64 {
 	to := dedup.NoStreamTime
 	for _, passed := range p.executor(route) {
@@ -163,7 +163,7 @@ func (p *Progress) mergeOutcomes(record *OutcomesProgress, stored int64) {
 	known := &p.Outcomes[at]
 	merged := NewOutcomesProgress(record.Topic, min(record.CountedAt, stored), max(len(record.ReadTo), len(known.ReadTo)))
 	if len(record.ReadTo) < len(known.ReadTo) {
-		merged.CountedAt = known.CountedAt // a topic never loses partitions, so the record has an old answer of a broker
+		merged.CountedAt = known.CountedAt // topics lose no partitions, so this record has an old answer of a broker
 	}
 	copy(merged.ReadTo, known.ReadTo)
 	for partition, to := range record.ReadTo {

@@ -13,27 +13,26 @@ import (
 // topic knows. A source is a partition of an input topic of the namespace's routes. All times are event
 // time in Unix milliseconds, dedup.NoStreamTime for none, unless a comment says otherwise.
 //
-// The stream time of the namespace follows from the sources: it is the time that the source read least
-// far has come to (see Least), so a source that is read slowly keeps stream time back, and its events
-// are not late (hazard T27).
+// The stream time of the namespace follows from the sources: it is the least of the sources' times (see Least).
+// So a source that is read slowly keeps stream time back, and its events are not late (hazard T27).
 type Sources struct {
 	NamespaceID uint8
-	// Highest is the highest event time of any source and of events by HTTP. In a namespace where time
-	// goes on without events (see TakeSample), Highest also goes on.
+	// Highest is the highest event time of any source and of events by HTTP. In a namespace where time advances
+	// without events (see TakeSample), Highest advances, too.
 	Highest int64
 	// Ingress is the highest event time of events by HTTP. Such an event is in the task's log before
 	// its sender gets an answer, so the ingress never has unread events that would keep stream time
 	// back.
 	Ingress int64
-	// Samples say how Highest grew, ascending. The oldest sample is not later than the time up to which
-	// some source has been read.
+	// Samples say what Highest was at which broker time, ascending. The oldest sample is not later than the time
+	// up to which some source has been read.
 	Samples []Sample
 	Topics  []SourceTopic // ascending by number
-	// Front has, for each source, the highest event time among the events that this task has judged.
-	// They come in the source's own order, so Front does not depend on the speed of reading. Bound has,
-	// for each source, what Highest was at the broker time up to which the source has been read, or the
-	// highest time of all its events, including events of other tasks, if that is later. Both are
-	// ordered by topic, then partition.
+	// Front has, for each source, the highest event time among the events that this task has judged. The task
+	// gets them in the source's own order, so Front does not depend on the speed of reading. Bound has, for each
+	// source, what Highest was at the broker time up to which the source has been read. If the highest time of
+	// all events of the source, including events of other tasks, is later, Bound has that time. Both are ordered
+	// by topic, then partition.
 	Front, Bound []int64
 	// readTo is the broker time up to which each source has been read, as far as it is known. It is not
 	// part of a checkpoint: when the task moves, its new owner learns it again from the routers'
@@ -41,8 +40,8 @@ type Sources struct {
 	readTo []int64
 }
 
-// Sample says that the highest event time of a namespace was Highest when the task's log had come to
-// the broker time At, in Unix ms.
+// Sample says that the highest event time of a namespace was Highest when the task had read its log up to the
+// broker time At, in Unix ms.
 type Sample struct{ At, Highest int64 }
 
 // SourceTopic is an input topic with its number in the manifest.
@@ -54,13 +53,13 @@ type SourceTopic struct {
 	CountedAt int64
 }
 
-// countHolds is for how long a count of partitions is valid, in ms of the task's log. Routers count at
-// least every 30 s. A partition that was added after the count has no record that is older than the
-// count, so stream time cannot be far ahead of it.
+// countHolds is how long a count of partitions is valid, in ms of the task's log. Routers count at least every
+// 30 s. A partition that was added after a count has no record that is older than that count. So stream time
+// cannot be far ahead of such a partition.
 const countHolds = 60_000
 
-// samplesMax bounds the samples of a namespace. If one is dropped, the remaining samples say a little
-// less, so that stream time waits a little longer.
+// samplesMax bounds the samples of a namespace. If a sample is dropped, the remaining ones describe Highest less
+// exactly, so that stream time waits a little longer.
 const samplesMax = 16
 
 // NewSources returns the sources of a namespace with input topics about which nothing is known. numbers
@@ -145,8 +144,8 @@ func (s *Sources) Grow(topic uint16, partitions int, countedAt int64) {
 	}
 }
 
-// AreCounted reports whether the counts of all topics are valid at broker time now. A count from after
-// now is valid: broker time was set back.
+// AreCounted reports whether the counts of all topics are valid at broker time now. A count that is later than
+// now is valid, too, because broker time was set back.
 func (s *Sources) AreCounted(now int64) bool {
 	for i := range s.Topics {
 		if s.Topics[i].CountedAt < now-countHolds {
@@ -156,13 +155,13 @@ func (s *Sources) AreCounted(now int64) bool {
 	return true
 }
 
-// Least returns the time that the source read least far has come to, at broker time now of the task's
-// log; dedup.NoStreamTime while nothing is known about some source. It also returns that while a count
-// of partitions is too old: then there may be a source that the task does not know of.
+// Least returns the least of the sources' times, at broker time now of the task's log; dedup.NoStreamTime while
+// nothing is known about some source. It also returns NoStreamTime while a count of partitions is too old,
+// because there may be a source that the task does not know of.
 //
-// A source that has been read to its end keeps no other source back. Let a source have been read up to a
-// broker time, and the task have some events by then: a record that is stored in the source later is not
-// late because of these events, only because of earlier ones in its own order.
+// A source that has been read to its end does not keep stream time back. Let a source have been read up to a
+// broker time, and let the task have got some events by then. A record that is stored in the source later is not
+// late because of these events, but only because of earlier events in its own source.
 func (s *Sources) Least(now int64) int64 {
 	if !s.AreCounted(now) {
 		return dedup.NoStreamTime
@@ -189,9 +188,9 @@ func (s *Sources) ReadTo(index int, at int64) {
 	s.readTo[index] = max(s.readTo[index], at)
 }
 
-// ReadSince returns the broker time up to which all sources have been read: a record that the task does
-// not have yet was stored then or later. It is dedup.NoStreamTime while that is unknown for some
-// source.
+// ReadSince returns the broker time up to which all sources have been read: any record that the task does not
+// have yet was stored at that time or later. The result is dedup.NoStreamTime while that time is unknown for
+// some source.
 func (s *Sources) ReadSince() int64 {
 	if s.readTo == nil {
 		return dedup.NoStreamTime
@@ -203,15 +202,15 @@ func (s *Sources) ReadSince() int64 {
 	return since
 }
 
-// TakeSample records Highest as of broker time at of the task's log. If broker time was set back, it
-// drops the samples from after at, because they would say that too much had been read. Where Highest
-// had gone on by these samples, it goes back: otherwise a single record with a wrong broker time would
+// TakeSample records Highest as of broker time at of the task's log. If broker time was set back, it drops the
+// samples that are later than at, because they would say that too much had been read. If Highest had advanced by
+// broker time in these samples, it sets Highest back: otherwise a single record with a wrong broker time would
 // make live events late.
 //
-// With goesOn, time goes on without events: Highest grows by the broker time since the sample before,
-// unless an event has raised it. So Highest stays as far behind broker time as the last event that
-// raised it was. A source that is read up to that broker time has come as far; a source with unread
-// records has not.
+// If goesOn is true, time advances without events: Highest grows by the broker time since the sample before,
+// unless an event has raised it. So Highest stays as far behind broker time as it was after the last event that
+// raised it. A source that is read up to that broker time has advanced as far, and a source with unread records
+// has not.
 func (s *Sources) TakeSample(at int64, goesOn bool) {
 	before := len(s.Samples)
 	for len(s.Samples) > 0 && s.Samples[len(s.Samples)-1].At >= at {
@@ -233,7 +232,7 @@ func (s *Sources) TakeSample(at int64, goesOn bool) {
 	}
 }
 
-// reached returns the highest time that any source or the ingress has reached.
+// reached returns the highest event time of any source or of the ingress.
 func (s *Sources) reached() int64 {
 	highest := s.Ingress
 	for i := range s.Front {
@@ -242,8 +241,7 @@ func (s *Sources) reached() int64 {
 	return highest
 }
 
-// DropSamples drops the samples that no source needs any more, because stream time has reached later
-// samples.
+// DropSamples drops the samples that no source needs any more, because stream time is already later.
 func (s *Sources) DropSamples(streamTime int64) {
 	for len(s.Samples) > 1 && s.Samples[1].Highest <= streamTime {
 		s.Samples = s.Samples[1:]

@@ -44,8 +44,8 @@ func UnreadableBatch(topic string, partition int32, first, last int64, cause err
 	}
 }
 
-// CorruptBatch returns the error about a batch with a wrong checksum, in any topic. After stays 0, so
-// that a reader looks at the batch again before it goes on: the batch may be right by then.
+// CorruptBatch returns the error about a batch with a wrong checksum, in any topic. After stays 0, so that a
+// reader reads the batch again before it skips it: the checksum may be right by then.
 func CorruptBatch(topic string, partition int32, first, last int64, digest string, cause error) *UnreadableError {
 	e := UnreadableBatch(topic, partition, first, last, cause)
 	e.After, e.Digest, e.advice = 0, digest, corruptAdvice

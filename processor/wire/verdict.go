@@ -21,7 +21,7 @@ var verdictTexts = func() (texts [256][]byte) {
 // VerdictText returns the header value of a verdict. The caller must not change it.
 func VerdictText(v dedup.Verdict) []byte { return verdictTexts[v] }
 
-// Statuses of an operation without a claim in the answer to a query.
+// Statuses in the answer to a query about an operation that has no claim now.
 const (
 	StatusFreed   = "freed"   // its attempt failed, or was rejected or erased: the next event of the key is another attempt
 	StatusExpired = "expired" // its window is over
