@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// onlyNewest is the first byte of changes that concern only the row count of the newest bucket.
+// onlyNewest is the first byte of the encoding of changes if only the row count of the newest bucket differs.
 const onlyNewest = 1
 
 // AppendChanges appends the buckets of c that differ from those of before, a counter of the same window. It

@@ -63,8 +63,8 @@ type avroField struct {
 	node  *avroNode
 }
 
-// ParseAvro compiles an Avro schema. references are the schemas to whose types it refers, each after the
-// schemas to which that schema itself refers.
+// ParseAvro compiles an Avro schema. references are the schemas to whose types the schema refers. In
+// references, a schema comes after all schemas to which it refers itself.
 func ParseAvro(schema string, references ...string) (*Schema, error) {
 	var cache avro.SchemaCache
 	c := avroCompiler{named: map[string]*avroNode{}}
@@ -137,7 +137,8 @@ func (c *avroCompiler) compile(n *avro.SchemaNode, namespace string) (node *avro
 	return node, err
 }
 
-// compileNamed compiles a type with a name, by which its own fields may refer to it.
+// compileNamed compiles a named type. It registers the name first, because fields of the type may refer to the
+// type itself.
 func (c *avroCompiler) compileNamed(n *avro.SchemaNode, node *avroNode) error {
 	namespace, name := n.Namespace, n.Name
 	if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
@@ -329,8 +330,8 @@ func (r *avroReader) compound(dst []byte, n *avroNode, depth int) ([]byte, error
 	return dst, fmt.Errorf("a union has the index %d, its schema has %d branches", at, len(n.branches))
 }
 
-// blocks reads an array or a map. A block with a negative count also has its length in bytes, before its
-// items.
+// blocks reads an array or a map. If the count of a block is negative, the length of the block in bytes follows
+// the count, before the items.
 func (r *avroReader) blocks(dst []byte, n *avroNode, depth int) ([]byte, error) {
 	open, end := byte('['), byte(']')
 	if n.kind == avroMap {

@@ -33,6 +33,6 @@
 //
 //   - Damaged bytes are an error, never a panic and never another value. Bytes left over after the value are
 //     an error, too.
-//   - The text is at most expansionMax times as long as the value, and at most textMax. Otherwise a few bytes
-//     could stand for billions of elements.
+//   - The text is at most expansionMax times as long as the value, and at most textMax. Without these limits a
+//     few bytes could stand for billions of elements.
 package formats
