@@ -52,9 +52,10 @@
 // ServeHTTP panics when the client has disconnected: if it returned instead, net/http would send a 200. receive clears the
 // read deadline: if it were kept, net/http would end the wait for the verdict as if the client had disconnected.
 //
-// The connection closes after every chunked request: net/http hides from us whether the request had a Content-Length as
-// well (beginRequest). Outcomes have limits of their own, and so have requests that ask for an outcome, because senders
-// that wait for an outcome must block neither. A location (location.go) gives no access by itself.
+// The connection closes after every chunked request: net/http hides from us whether the request had a
+// Content-Length as well (beginRequest). Events, outcomes and requests that ask for an outcome have separate
+// limits: senders that wait for an outcome occupy the limit of events, and must not block the other two kinds
+// of requests. A location (location.go) gives no access by itself.
 //
 // security.Reloaded has no goroutine: it reads a file again when a request or a connection needs the content.
 package ingress

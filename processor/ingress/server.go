@@ -165,8 +165,8 @@ func (s *Server) httpServer(base context.Context) *http.Server {
 		ReadTimeout:       s.cfg.ReadTimeout,
 		WriteTimeout:      s.cfg.WriteTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
-		// This is above the limit that ServeHTTP checks, so that most requests over the limit get a problem: a
-		// request that net/http itself refuses gets an HTML page over HTTP/2.
+		// This is above the limit that ServeHTTP checks, so that most requests over the limit get a problem:
+		// over HTTP/2, net/http itself would respond to a request that it refuses with an HTML page.
 		MaxHeaderBytes: 2 * s.cfg.MaxHeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 		BaseContext:    func(net.Listener) context.Context { return base },

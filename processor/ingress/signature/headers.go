@@ -141,7 +141,8 @@ func (v *Verifier) readPairs(header http.Header, l pairList) (unverified, error)
 		if e.name != l.timestamp {
 			continue
 		}
-		// If there were two timestamps, we could check one while the sender signed the other.
+		// If there were two timestamps, the verifier could check one of them although the sender signed the
+		// other.
 		if u.timestamp != "" {
 			return unverified{}, fmt.Errorf("header %s: %w: it has two timestamps, want one", l.header, ErrMalformed)
 		}
