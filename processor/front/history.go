@@ -41,7 +41,7 @@ type History struct {
 	// Earlier is the number of older entries that are left out.
 	Earlier int      `json:"earlier,omitempty"`
 	Topics  []string `json:"topics"` // the topics that were read
-	// Cut says why not all records were read; "" if all were.
+	// Cut says why not all records were read; "" if all records were read.
 	Cut string `json:"cut,omitempty"`
 	// CountsOnly reports that the route drops duplicates, so that only their number is known.
 	CountsOnly bool `json:"counts_only,omitempty"`
@@ -59,8 +59,8 @@ var errBound = errors.New("bound")
 
 // History returns what the route's topics tell about events of an entry's key. It reads the duplicates topic
 // (or the output if duplicates go there), the dead-letter topic and, in claim mode, the replies and outcomes.
-// It reads from the first event's time on: records with an earlier timestamp, for example of a duplicate with
-// an earlier time, may be missing.
+// It reads records from the first event's time on. Therefore records with an earlier timestamp may be missing,
+// for example the record of a duplicate whose event time is earlier.
 func (i *Inspector) History(ctx context.Context, d *rules.Derived, e *Entry, bound HistoryBound) (History, error) {
 	h := History{Entries: []HistoryEntry{}, CountsOnly: d.Route.Mode != rules.ClaimMode && d.Route.Duplicates.Policy == rules.Drop}
 	search := historySearch{history: &h, bound: bound, entry: e, keys: []string{wire.KeyText(&d.Key)}, routes: i.rt.RoutesOf[i.rt.ByName[d.Route.Name].NamespaceID]}
