@@ -11,7 +11,7 @@ import (
 // readPatience is how long a move waits for processes that make no progress in reading the copies.
 const readPatience = 15 * time.Second
 
-// reading watches how the processes read what was copied.
+// reading watches how far the processes have read the copied rows.
 type reading struct {
 	seen   []app.Followed
 	seenAt time.Time // when seen last changed
