@@ -7,8 +7,8 @@ type LedgerOutcome struct {
 	Content uint64
 }
 
-// Outcome takes an outcome. If an attempt has two different outcomes, only the app's order of them tells which
-// counts, so the ledger does not compare the replies of the attempt.
+// Outcome takes an outcome. If an attempt has two different outcomes, the one that the app read first counts.
+// The ledger does not know that order, so it does not compare the replies of the attempt.
 func (l *Ledger) Outcome(o *LedgerOutcome) {
 	if !l.follows(o.Digest) {
 		return

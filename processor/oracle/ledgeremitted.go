@@ -8,7 +8,7 @@ import (
 
 // A LedgerEmission is a record in an output, duplicates or dead-letter topic.
 type LedgerEmission struct {
-	Where   string // topic/partition/offset
+	Where   string // topic/partition/offset of the record
 	Route   int32  // -1 if no route of the file explains it
 	Verdict string
 	// If Named, the record names the event at Source; for a batch that was not decompressed, it names the
@@ -100,8 +100,8 @@ func (l *Ledger) named(e *LedgerEmission, at Position) {
 	}
 }
 
-// refusedByTopic reports whether the reason tells that a topic refused the record. Only the topic can know
-// that.
+// refusedByTopic reports whether the reason says that a topic refused the record. The ledger cannot check such
+// a reason.
 func refusedByTopic(reason string) bool {
 	for _, refusal := range []string{"too large for topic ", "refused by topic ", "no record key: topic ", "timestamp ", "the batch of offsets "} {
 		if strings.HasPrefix(reason, refusal) {
