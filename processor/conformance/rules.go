@@ -22,7 +22,7 @@ const (
 	IdleFree       Rule = "idle-holds-nothing"
 )
 
-// Rules lists every rule with what it demands, in the order of the printed table.
+// Rules lists every rule with the text of its demand, in the order of the printed table.
 var Rules = []struct {
 	Rule    Rule
 	Demands string
