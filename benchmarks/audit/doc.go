@@ -3,7 +3,8 @@
 //
 //	go run ./benchmarks/audit -events 20000000
 //
-// It owns the runs and the report. It may import packages bench and program, but no package of the product.
+// The command owns the runs and the report. It may import packages bench and program, but no package of the
+// product.
 //
 // Invariants:
 //   - All runs read the same topic from the same broker, one after the other, in rounds.

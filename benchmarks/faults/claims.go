@@ -16,9 +16,10 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// claimRoutes are the routes in claim mode: one route for each response to a duplicate that arrives while the first
-// event is in progress. The routes share all topics; a field of the event says which route its record belongs to. An
-// epoch is long enough that leases end while their claims exist, and that events leave their window.
+// claimRoutes are the routes in claim mode: one route for each response to a duplicate that arrives while the
+// first event is in progress. The routes share all topics; a field of the event says which route its record
+// belongs to. An epoch is so long that some leases end before their claims do, and that the windows of some
+// events end.
 var claimRoutes = []struct {
 	name    string
 	pending string
@@ -179,7 +180,7 @@ var claimWords = []struct{ name, topic string }{
 	{"outcomes", claimOutcomes}, {"refused", ""}, {"late", ""},
 }
 
-// tellClaims replaces the topics in the names of the counts by what the topics contain.
+// tellClaims replaces each topic in the names of the counts by a word for the records in that topic.
 func (a *app) tellClaims(counts map[string]int) map[string]int {
 	numbers := map[string]int{}
 	for _, w := range claimWords {
