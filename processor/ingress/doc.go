@@ -53,9 +53,8 @@
 // read deadline: if it were kept, net/http would end the wait for the verdict as if the client had disconnected.
 //
 // The connection closes after every chunked request: net/http hides from us whether the request had a
-// Content-Length as well (beginRequest). Events, outcomes and requests that ask for an outcome have separate
-// limits: senders that wait for an outcome occupy the limit of events, and must not block the other two kinds
-// of requests. A location (location.go) gives no access by itself.
+// Content-Length as well (beginRequest). Outcomes, and requests that ask for an outcome, have separate limits,
+// so that senders that wait for an outcome block neither. A location (location.go) gives no access by itself.
 //
 // security.Reloaded has no goroutine: it reads a file again when a request or a connection needs the content.
 package ingress
