@@ -451,7 +451,7 @@ func (r *run) gatherClosing(ctx context.Context, f *switchover.Facts, topic, cha
 			act.Inputs[id.Topic] = append(act.Inputs[id.Topic], c.Next)
 		}
 	}
-	if err := r.copier.pass(ctx, r.watch); err != nil { // begins after the closed checkpoints were read
+	if err := r.copier.pass(ctx, r.watch); err != nil { // after the closed checkpoints were read
 		return err
 	}
 	if f.Closed = len(r.state.Open) == 0; !f.Closed || f.Undo {
