@@ -100,12 +100,12 @@ func Decide(ev Event, prior Row, found bool, w Window, streamTime int64) (Verdic
 	}
 }
 
-// collides reports whether the details of the event differ from those of the row.
+// collides reports whether the details of the event differ from the details of the row.
 func (ev *Event) collides(r *Row) bool { return !r.Agrees(ev.Fingerprint) }
 
-// Agrees reports whether the details of a row equal those of a fingerprint. The lowest byte of a fingerprint
-// identifies the route's list of details. A row that was made with another list cannot be compared, so it
-// agrees with every event.
+// Agrees reports whether the details of a row equal the details of which fingerprint is the digest. The lowest
+// byte of a fingerprint identifies the route's list of details. A row that was made with another list cannot be
+// compared, so it agrees with every event.
 func (r *Row) Agrees(fingerprint uint64) bool {
 	return fingerprint == r.Fingerprint || uint8(fingerprint) != uint8(r.Fingerprint)
 }

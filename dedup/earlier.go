@@ -37,8 +37,8 @@ const (
 
 // EarlierDigest returns the digest under which a key's row of an earlier window is stored; first is the row's
 // first seen time, in ms. The function is its own inverse: given the digest of such a row, it returns the
-// digest of the key. Therefore the digest and the first seen time of a row suffice to tell to which key, and so
-// to which task, the row belongs.
+// digest of the key. Therefore the digest and the first seen time of a row suffice to find the key, and so the
+// task, to which the row belongs.
 func EarlierDigest(d Digest, first int64) (earlier Digest) {
 	sum := sha256.Sum256(binary.LittleEndian.AppendUint64(append(make([]byte, 0, 64), "oncebus earlier window\n"...), uint64(first)))
 	subtle.XORBytes(earlier[:], d[:], sum[:])

@@ -4,7 +4,7 @@ package dedup
 // a build refuses bytes of a version that it does not read.
 type Encoding struct {
 	Name string `json:"name"`
-	// Place says, for people, where the bytes are stored.
+	// Place is a text for people that says where the bytes are stored.
 	Place string `json:"place"`
 	// Writes has the versions that this build writes. It has several versions if the content of a record
 	// decides in which version the record is written.

@@ -25,7 +25,7 @@ const dueKnown = 1
 // short.
 const tenantBuckets = 16 + 1
 
-// TenantCounts counts the events of a tenant by what became of them.
+// TenantCounts counts the events of a tenant by the result of their check.
 type TenantCounts struct {
 	Events, Unique, Duplicates, Over uint64
 }

@@ -240,9 +240,9 @@ func (t *Tenants) Counts() (sum TenantCounts, tenants int) {
 	return sum, tenants
 }
 
-// Load replaces the accounts by those of a checkpoint. If the window has changed, all keys of a tenant count as
-// if they had come at the end of the tenant's newest bucket. They may be counted too long, by up to the new
-// window plus a 16th of the former window.
+// Load replaces the accounts by the accounts in a checkpoint. If the window has changed, all keys of a tenant
+// count as if they had come at the end of the tenant's newest bucket. They may be counted too long, by up to
+// the new window plus a 16th of the former window.
 func (t *Tenants) Load(s *TenantState) {
 	t.accounts, t.swept = make(map[string]*TenantAccount, len(s.Accounts)), s.Swept
 	for name, a := range s.Accounts {

@@ -7,8 +7,8 @@ func (w Window) Known(since, lateBefore int64) Window {
 	return w
 }
 
-// SameRetention reports whether both windows call the same events late and retain the same rows: they have
-// the same size and grace.
+// SameRetention reports whether both windows call the same events late and retain the same rows: this is so if
+// they have the same size and grace.
 func (w Window) SameRetention(other Window) bool {
 	return w.Size == other.Size && w.Grace == other.Grace
 }

@@ -150,8 +150,8 @@ func (h *Host) putTable(t *table) {
 //
 // The error wraps ErrForeign for a directory with another identity, and ErrCorrupt for unreadable or damaged
 // files. It wraps ErrUnclean for a store that was open when the host stopped. In these cases Open leaves the
-// files unchanged. For a directory that another process has locked, or without permissions, the error wraps
-// none of the three.
+// files unchanged. If another process has locked the directory, or permissions are missing, the error wraps
+// none of these three errors.
 func (h *Host) Open(dir string, identity []byte) (*Store, error) {
 	return h.OpenUntil(context.Background(), dir, identity)
 }

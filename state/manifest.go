@@ -56,8 +56,8 @@ type namespaceRows struct {
 //	version 1 | CRC-32C 4 of all that follows | identity | position |
 //	checkpoint | nextRun | runs
 //
-// Integers are varints. Before a byte string stands its length; before the checkpoint stands its length plus
-// one, or 0 for no checkpoint.
+// Integers are varints. A byte string is preceded by its length; the checkpoint is preceded by its length plus
+// one, or there is 0 if there is no checkpoint.
 const (
 	manifestVersion = 2
 	manifestSumFrom = 5

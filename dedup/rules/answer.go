@@ -36,8 +36,8 @@ func (h *HTTP) AnswerTimeout() time.Duration {
 // LongestWait returns the longest time from a request to its response.
 func (h *HTTP) LongestWait() time.Duration { return max(h.Timeout, h.AnswerTimeout()) }
 
-// EventsSuffix, after the path of a route, is the path at which a sender reads the outcomes of the route as
-// server-sent events.
+// EventsSuffix is appended to the path of a route: at the resulting path a sender reads the outcomes of the
+// route as server-sent events.
 const EventsSuffix = "/events"
 
 // DefaultFollowers is how many connections may follow a path, unless the file sets another number.

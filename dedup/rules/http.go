@@ -35,8 +35,8 @@ type HTTP struct {
 	// AllowedSources are the networks of the senders; nil: any.
 	AllowedSources []netip.Prefix
 	Decompress     Decompress
-	// Form: if the media type of a record is that of a form, paths can read the record as a JSON object of the
-	// form's fields.
+	// Form: if the media type of a record says that it is a form, paths can read the record as a JSON object of
+	// the form's fields.
 	Form bool
 	// Outcomes is the signature of the outcomes at Path + OutcomesSuffix; nil:
 	// there is no such path.
@@ -82,7 +82,7 @@ func (r *Route) KeyHeader() string {
 	return name
 }
 
-// OutcomesSuffix, after the path of a route, is the path to which executors send outcomes.
+// OutcomesSuffix is appended to the path of a route: to the resulting path executors send outcomes.
 const OutcomesSuffix = "/outcomes"
 
 // Rate is a limit of requests; the zero value is no limit.
