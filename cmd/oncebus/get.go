@@ -101,7 +101,8 @@ func (o *inspectOptions) get(ctx context.Context, rest []string, p cli.Process) 
 	return cli.ExitStopped
 }
 
-// showTopics adds the first event and the history to shown. It returns why one of them is incomplete.
+// showTopics adds the first event and the history to shown. If the event or the history is incomplete, it
+// returns the reason.
 func (o *getOptions) showTopics(ctx context.Context, inspector *front.Inspector, derived *rules.Derived, entry *front.Entry, shown *shownEntry) (incomplete error) {
 	switch {
 	case o.event && entry.Row.Seeded():
@@ -214,7 +215,7 @@ type shownEntry struct {
 	// Event is the first event; absent if the output no longer contains it, or if it was not read.
 	Event   *shownEvent `json:"event,omitempty"`
 	noEvent string      // why Event is absent; "" if there is nothing to say
-	// History has what the topics of the route tell about later events; absent if the command did not read
+	// History has the records about later events in the topics of the route; absent if the command did not read
 	// them.
 	History *front.History `json:"history,omitempty"`
 }

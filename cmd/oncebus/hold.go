@@ -90,7 +90,7 @@ func (o *holdOptions) run(ctx context.Context, name string, p cli.Process, do fu
 	return withDecider(ctx, name, o.routesFile, p, func(d *front.Decider) error { return do(ctx, d, p) })
 }
 
-// hold begins a hold and waits until it is complete. Without a reason it only shows the hold in force.
+// hold begins a hold and waits until it is complete. If no reason was given, it only shows the hold in force.
 func (o *holdOptions) hold(ctx context.Context, d *front.Decider, p cli.Process) error {
 	if o.left {
 		if _, err := d.Leave(ctx); err != nil {

@@ -48,7 +48,7 @@ var Rules = []struct {
 type Verdict struct {
 	Rule    Rule   `json:"rule"`
 	Demands string `json:"demands"`
-	// Judged tells that the run gave an occasion to judge the rule.
+	// Judged reports that the run gave an occasion to judge the rule.
 	Judged   bool     `json:"judged"`
 	Held     bool     `json:"held"`
 	Findings []string `json:"findings,omitempty"`

@@ -89,7 +89,7 @@ func (c *Changer) readTasks(ctx context.Context) (*app.App, []app.TaskCheckpoint
 	return rt, tasks, err
 }
 
-// Apply puts the file in force, see app.Apply.
+// Apply makes the routes of the file the route set in force, see app.Apply.
 func (c *Changer) Apply(ctx context.Context, o app.ApplyOptions) (*app.Applied, error) {
 	a, err := app.Apply(ctx, c.conn, c.cfg, c.routes, c.options(o))
 	return a, c.explain(err)

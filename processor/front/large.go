@@ -9,9 +9,9 @@ import (
 	"oncebus/processor/app"
 )
 
-// A largeSender sends events that fit into their topic only if they are compressed. Each of them has to be
-// alone in its batch, so the largeSender sends one event at a time to each place. A place is a partition of the
-// repartition topic, or a topic for which the client chooses the partition. If an event has to wait for the
+// A largeSender sends events that fit into their topic only if they are compressed. Each of these events has to
+// be alone in its batch, so the largeSender sends one event at a time to each place. A place is a partition of
+// the repartition topic, or a topic for which the client chooses the partition. If an event has to wait for the
 // leader of its partition, events for other places are sent meanwhile. The largeSender opens a Kafka client for
 // the first such event, and uses it for all later ones.
 type largeSender struct {

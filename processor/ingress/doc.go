@@ -27,10 +27,10 @@
 //
 // # Invariants
 //
-// After a 2xx, all in-sync replicas have acknowledged the event; on a route with on_kafka_unavailable: keep, the event is
-// at least on the disk of this process (front.IngressClient.KeepIn). Without a 2xx the client may retry: the task
-// recognises the retry as a duplicate. There are two exceptions. An event without a key may be emitted twice, and so may an
-// event that its route may forward unchecked: the problem in that response has a type of its own.
+// After a 2xx, all in-sync replicas have acknowledged the event; on a route with on_kafka_unavailable: keep,
+// the event is at least on the disk of this process (front.IngressClient.KeepIn). Without a 2xx the client may
+// retry: the task recognises the retry as a duplicate. Two kinds of events may be emitted twice: events without
+// a key, and events on a route that may forward unchecked, for which the response is a separate problem.
 //
 // Every resource that a client can occupy has a limit: connections, in-flight requests, the bytes of bodies and headers,
 // and the times to receive a request, to write a response and to keep a connection idle. front.IngressClient limits the

@@ -39,7 +39,7 @@ type pushed struct {
 	Attempt     uint32 `json:"attempt"`
 	Source      string `json:"source"`
 	Request     string `json:"request,omitempty"`
-	// Status, ContentType and the body are those of the HTTP response that a waiting sender gets.
+	// Status, ContentType and the body are the same as in the HTTP response that a waiting sender gets.
 	Status      int    `json:"status"`
 	ContentType string `json:"content_type,omitempty"`
 	Body        string `json:"body,omitempty"`

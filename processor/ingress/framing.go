@@ -42,7 +42,7 @@ const lineMax = 128
 // http2Begin is the first line of an HTTP/2 connection. The bytes after it are HTTP/2 frames and not lines.
 const http2Begin = "PRI * HTTP/2.0"
 
-// between reports whether no byte of the next message has come.
+// between reports whether no byte of the next message has arrived yet.
 func (f *framing) between() bool { return f.state == inHead && f.lines == 0 && len(f.line) == 0 }
 
 // chunk returns how many bytes of the current chunk have not arrived yet.
@@ -97,7 +97,8 @@ func (f *framing) endLine(line []byte) {
 	}
 }
 
-// endHeadLine takes a line of a request's head: it looks for the headers that tell how the body ends.
+// endHeadLine processes a complete line of a request's head: it looks for the headers that determine where the
+// body ends.
 func (f *framing) endHeadLine(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte{':'})
 	f.lines++

@@ -145,8 +145,8 @@ func (r *reservation) verify() error {
 }
 
 // grow reserves n more bytes for the body, or returns the limit that they would exceed. The bodies of a source
-// with several requests may take as many bytes as remain free. They may also take the part of MaxBodyBytes that
-// corresponds to the part of MaxRequests that MaxRequestsPerSource is, if that is more.
+// with several requests may take as many bytes as remain free. If MaxRequestsPerSource is set, they may also
+// take the same share of MaxBodyBytes as MaxRequestsPerSource is of MaxRequests, if that is more.
 func (r *reservation) grow(n int64) error {
 	l := r.limits
 	l.mu.Lock()

@@ -65,7 +65,7 @@ func configured(name string, r rules.Response) *response {
 	return &response{status: r.Status, name: name, contentType: r.ContentType, body: []byte(r.Body)}
 }
 
-// statusDisconnected stands in log and metrics for a client that disconnected before its response.
+// statusDisconnected is the status that log and metrics show if a client disconnected before its response.
 const statusDisconnected = 499
 
 // disconnected returns the response that makes ServeHTTP close the connection without sending anything.

@@ -27,9 +27,9 @@ type Server struct {
 	metrics   *metrics
 	openAPI   struct{ plain, compressed []byte } // used if Config.OpenAPI is set
 
-	// Outcomes have limits of their own, because duplicates that wait for an outcome must not block that
-	// outcome. Senders who ask for an outcome have limits of their own too: senders who wait must not block
-	// them. Followers have their own limits, because they stay connected.
+	// Requests with outcomes have separate limits, because duplicates that wait for an outcome must not block
+	// that outcome. Requests that ask for an outcome (lookups) have separate limits, too, because senders that
+	// wait must not block them. Followers have separate limits, because they stay connected.
 	events, outcomes, lookups, followers *requestLimits
 	stopping                             context.Context //nolint:containedctx // of the server: done when Serve ends followers
 	stop                                 context.CancelFunc

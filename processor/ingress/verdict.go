@@ -64,7 +64,7 @@ func identify(r *response, route *rules.Route, a *wire.Answer) *response {
 }
 
 // routeResponse returns the response that the routes file has for a verdict, or else the default response. If
-// the file has an error status without a body, the body is that of the default problem.
+// the file sets an error status without a body, the response has the body of the default problem.
 func routeResponse(route *rules.Route, a *wire.Answer) *response {
 	r := asInDraft(route.HTTP, a, defaultResponse(a))
 	if own, ok := route.HTTP.Responses[a.Verdict]; ok {

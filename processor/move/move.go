@@ -72,7 +72,7 @@ func (m *Mover) explain(err error) error {
 	return m.redact.Err(security.ExplainCredentials(err, m.cfg.SASL))
 }
 
-// find reads the app as it is in force.
+// find reads the app from Kafka, and returns an operator error unless the app has the newest level.
 func (m *Mover) find(ctx context.Context) error {
 	found, err := app.Find(ctx, m.conn.Client, m.cfg.AppID, m.routes)
 	if err == nil {
@@ -89,8 +89,8 @@ func (m *Mover) find(ctx context.Context) error {
 
 // Options are an operator's options of a move.
 type Options struct {
-	// Partitions is the number of partitions to move to. With ToRouted, 0 stands for the number that the app has or,
-	// if it has no partitions of its own yet, for the number of a new app.
+	// Partitions is the number of partitions to move to. With ToRouted, 0 stands for the number that the app
+	// has or, if the app has no repartition topic yet, for the number that a new app gets.
 	Partitions int32
 	// ToRouted moves the keys of prepartitioned topics: of the topics that have no `prepartitioned` in the
 	// caller's routes file. LateOK permits the move even if some events of a partition become late by it.

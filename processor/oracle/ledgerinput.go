@@ -14,7 +14,7 @@ type LedgerInput struct {
 	Content uint64 // hash of key, value, headers and timestamp
 }
 
-// Input takes an input record.
+// Input processes the next input record.
 func (l *Ledger) Input(in *LedgerInput) {
 	l.routes[in.Route].Inputs++
 	if len(in.Digests) > 0 && !l.follows(in.Digests[0]) {

@@ -26,8 +26,9 @@ type LedgerRow struct {
 	Where string
 }
 
-// readLink reads what a row with these flags tells about the other windows of its key, see row.flags. It
-// replaces the digest of a row of an earlier window by the digest of the key.
+// readLink reads the fields of a row that are about the other windows of its key, if the flags say that the row
+// has such fields (see row.flags). It replaces the digest of a row of an earlier window by the digest of the
+// key.
 func (r *LedgerRow) readLink(f *fields, flags byte) {
 	if flags&32 != 0 {
 		f.unsigned(math.MaxUint64)
@@ -114,7 +115,7 @@ type ChangelogItem struct {
 	whole bool
 	set   int64
 	known []knownSince
-	// Wrong tells why the record cannot be read; "" if it can.
+	// Wrong says why the record cannot be read; "" if it can be read.
 	Wrong string
 }
 
@@ -151,7 +152,7 @@ func smallCheckpoint(number uint32, b []byte) (checkpoint, error) {
 	return openCheckpoint(f.bytes(int(f.unsigned(1 << 31))))
 }
 
-// Changelog takes the next record of a task's changelog.
+// Changelog processes the next record of a task's changelog.
 func (l *Ledger) Changelog(item *ChangelogItem) {
 	if item.Wrong != "" {
 		l.find("K5", -1, item.Where, "%s", item.Wrong)
@@ -174,8 +175,8 @@ func (l *Ledger) Changelog(item *ChangelogItem) {
 	l.bound()
 }
 
-// row takes a row of the changelog: it updates the state of the key and, if the row stands for a first event or a
-// new attempt, looks for its event and its output.
+// row processes a row of the changelog: it updates the state of the key and, if the row stands for a first
+// event or a new attempt, looks for its event and its output.
 func (l *Ledger) row(task *ledgerTask, row *LedgerRow) {
 	s := &l.spaces[row.Space]
 	if !s.known {
@@ -214,7 +215,7 @@ func (l *Ledger) row(task *ledgerTask, row *LedgerRow) {
 	}
 }
 
-// earlier takes a row of an earlier window of a key. The event of this row was judged after an event of the
+// earlier processes a row of an earlier window of a key. The event of this row was judged after an event of the
 // same key with a later time. The row of that later event stays the newest row of the key.
 func (l *Ledger) earlier(task *ledgerTask, row *LedgerRow, s *space) {
 	if row.Freed {

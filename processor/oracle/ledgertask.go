@@ -17,7 +17,7 @@ type repeat struct {
 	before int64 // when the previous row was first seen
 }
 
-// take takes a checkpoint of the task.
+// take stores what the next checkpoint of the task says.
 func (t *ledgerTask) take(item *ChangelogItem) {
 	t.next = item.Next
 	if item.whole {

@@ -58,7 +58,7 @@ type Route struct {
 	FailOpen bool
 }
 
-// Headers tells which headers of oncebus a unique event has. Every other record has all of them.
+// Headers says which headers of oncebus a unique event has. Every other record has all these headers.
 type Headers struct{ Route, Key, Verdict bool }
 
 // Config is the set-up of the app under test. All input of the app goes through the repartition topic. If the
@@ -78,10 +78,10 @@ type Config struct {
 	// stream time of such a namespace follows the partitions of these topics. The stream time of any other
 	// namespace is the highest event time.
 	Sources map[uint8][]uint16
-	// GoesOn has the ids of those namespaces in Sources whose stream time goes on without events.
+	// GoesOn has the ids of those namespaces in Sources whose stream time also advances while no events arrive.
 	GoesOn map[uint8]bool
 	// Sets are the route sets of an app at level 2 whose windows have changed. They replace the windows of
-	// Routes. The checkpoints tell when a task went over to which set. Routes with LiveKeys must keep their
+	// Routes. The checkpoints show from when on a task used which set. Routes with LiveKeys must keep their
 	// windows, because after a change the number of counted keys would depend on restores.
 	Sets []Set
 	// Claims are the routes in claim mode. Check follows the events of these routes into the repartition topic,

@@ -248,8 +248,8 @@ type wanted struct {
 	key   string // dedup key, hex
 }
 
-// explain tells what the unexpected records are: each is either an expected record that was changed (K3), or an
-// extra record (K1).
+// explain finds out what the unexpected records are: each is either an expected record that was changed (K3),
+// or an extra record (K1).
 func (c *check) explain(unexpected []*Record) {
 	if len(unexpected) == 0 {
 		return

@@ -69,8 +69,8 @@ func (f *fold) adopt(sets []Set, number int64) {
 	f.dropWhole()
 }
 
-// windowIn returns the window of a namespace in a route set. A task that judged without a set judged by the
-// routes that became set 1.
+// windowIn returns the window of a namespace in a route set. A task that judged before the app had route sets
+// used the routes from which set 1 was made.
 func windowIn(sets []Set, number int64, namespaceID uint8) (NamespaceWindow, bool) {
 	for _, s := range sets {
 		for _, w := range s.Windows {

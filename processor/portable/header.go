@@ -30,7 +30,7 @@ const (
 // ErrFile is wrapped by every error about the content of a file.
 var ErrFile = errors.New("not a whole OBX1 file")
 
-// Header tells to which app the rows belong, and as of when.
+// Header says to which app the rows in the file belong, and of which time they are.
 type Header struct {
 	Level   int    `json:"level"` // level of the app's encodings
 	Cluster string `json:"cluster"`
@@ -70,7 +70,7 @@ type Input struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
 	Held      int64  `json:"held"` // the offset of the record that would be routed next
-	// Outcomes tells that executors write their outcomes to this topic.
+	// Outcomes reports that executors write their outcomes to this topic.
 	Outcomes bool `json:"outcomes,omitempty"`
 	// Tail has the checksums of the last records before Held, 16 bytes each, the oldest first. Earliest is the
 	// lowest timestamp in the later half of these records, in ms.

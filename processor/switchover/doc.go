@@ -4,8 +4,9 @@
 //
 // # What it owns
 //
-//   - Phase is how far a switch has come, as its row in the manifest topic tells. Decide returns the next phase from
-//     facts that anybody can verify again. A command that was killed can therefore be started again.
+//   - Phase is the progress of a switch, which is stored in the switch's row in the manifest topic. Decide
+//     returns the next phase from facts that anybody can verify again. A command that was killed can therefore
+//     be started again.
 //   - OldTask and Route say what the old tasks and the routers do in a phase, depending on what their process
 //     has read about the switch.
 //

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Phase is how far a switch has come.
+// Phase is the progress of a switch.
 type Phase uint8
 
 // The phases. None means that the app has had no switch.

@@ -1,4 +1,4 @@
-// Package transfer takes keys out of an app and into another one.
+// Package transfer exports the keys of an app, and imports keys into an app.
 //
 // # What it owns
 //

@@ -7,8 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// recordSum identifies a record by its content: key, value, headers and timestamp. A mirror keeps all of them,
-// and only gives the record another offset.
+// recordSum identifies a record by its content: key, value, headers and timestamp. A mirror keeps all four, and
+// only gives the record another offset.
 type recordSum [16]byte
 
 // sumOf returns the sum of a record. A null value and an empty value have different sums.

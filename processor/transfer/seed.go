@@ -53,7 +53,7 @@ type SeedOptions struct {
 	Checked, Decided func(done, total int64)
 }
 
-// Seeded tells what happened to the seeds of a source.
+// Seeded is the result of Seed: what the tasks did with the seeds of a source.
 type Seeded struct {
 	Lines       int64 `json:"lines"` // or rows; empty lines are not counted
 	Keys        int64 `json:"keys"`

@@ -12,7 +12,7 @@ import (
 	"oncebus/processor/portable"
 )
 
-// Checked tells what a complete file contains.
+// Checked describes the content of a complete file.
 type Checked struct {
 	Header  portable.Header  `json:"header"`
 	Trailer portable.Trailer `json:"trailer"`
@@ -41,7 +41,7 @@ func Check(ctx context.Context, from io.Reader, watch func(rows int64)) (*Checke
 	return &Checked{Header: r.Header, Trailer: *r.Trailer(), SHA256: r.Digest()}, nil
 }
 
-// Compared tells which rows of a file an app has.
+// Compared is the result of a comparison: which rows of a file an app has.
 type Compared struct {
 	Rows      int64 `json:"rows"`
 	There     int64 `json:"there"`     // a row with the same key, state and first seen time
