@@ -12,8 +12,8 @@ type TenantShare struct {
 	Interval time.Duration // average time between two events; 0 for no bound
 }
 
-// TenantBurst is the pause after which a tenant may send, at once, as many events as its rate allows in
-// TenantBurst.
+// TenantBurst bounds the burst of a tenant: after a pause of TenantBurst or longer, the tenant may send at once
+// as many events as its rate allows in TenantBurst.
 const TenantBurst = 10 * time.Second
 
 // dueKnown is a flag in the lowest bit of TenantAccount.due, which otherwise has nanoseconds: the flag changes

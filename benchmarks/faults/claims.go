@@ -92,7 +92,8 @@ type claimTraffic struct {
 
 const claimIDsMax = 5_000
 
-// draw makes an event: a new event, or a duplicate of an event that is in progress, completed, or outside its window.
+// draw makes an event: a new event, or a duplicate of an event whose claim is in progress or completed, or
+// whose window is over.
 func (c *claimTraffic) draw(topic string, partition int32, now time.Time) (r *kgo.Record, route, id string) {
 	at := now
 	switch n := c.rng.IntN(2 * odd); {

@@ -195,8 +195,8 @@ func (a *app) fill(ctx context.Context, keys int, services ...*program.Process) 
 	return err
 }
 
-// keepPurging reads the output and deletes processed records until the returned function is called. If this fails, it
-// calls failed once.
+// keepPurging reads the output and deletes processed records until the returned function is called. If reading
+// or deleting fails, keepPurging calls failed once.
 func (a *app) keepPurging(ctx context.Context, failed func(error)) (stop func()) {
 	var purging sync.WaitGroup
 	ended := make(chan struct{})

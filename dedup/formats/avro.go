@@ -409,8 +409,8 @@ func (r *avroReader) bytes(dst []byte, n *avroNode) ([]byte, error) {
 	return appendBase64(dst, b), nil
 }
 
-// appendLong appends an int or a long. A value that is no time in the years 0 to 9999, or no time of day,
-// stays a number: senders use the highest long for "never".
+// appendLong appends an int or a long. A value that is not a time in the years 0 to 9999, or not a time of day,
+// is written as a number and is no error, because some senders use the highest long for "never".
 func (n *avroNode) appendLong(dst []byte, v int64) []byte {
 	mark, err := len(dst), errTime
 	switch n.logical {

@@ -48,7 +48,8 @@ type Config struct {
 	// keep. An event that does not fit gets 503.
 	KeepBytes int `env:"KEEP_BYTES" envDefault:"268435456" help:"bytes of the file in ONCEBUS_STATE_DIR with events that wait for Kafka, of routes with on_kafka_unavailable: keep; others get 503"`
 	// MaxHeaderBytes bounds the request line and the headers of a request; in HTTP/2 each header counts 32
-	// bytes more. net/http itself reads up to twice as much. 1 KiB to 1 MiB.
+	// bytes more. net/http itself reads up to twice as many bytes before it refuses a request. The value is
+	// from 1 KiB to 1 MiB.
 	MaxHeaderBytes int `env:"MAX_HEADER_BYTES" envDefault:"16384" help:"bytes of a request's headers; more get 431"`
 
 	// ReadTimeout bounds the time to receive the headers of a request, and again the time to receive its body.
@@ -58,8 +59,8 @@ type Config struct {
 	WriteTimeout time.Duration `env:"WRITE_TIMEOUT" envDefault:"60s" help:"longest time from a request's headers to the end of its response"`
 	// IdleTimeout is how long a connection stays open without a request.
 	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" envDefault:"2m" help:"longest time a connection stays open without a request"`
-	// Drain is how long the in-flight requests may take when the server stops; the requests that are then still
-	// in flight get 503 or 504.
+	// Drain is how long the in-flight requests may take when the server stops; requests that are still in
+	// flight after that time get 503 or 504.
 	Drain time.Duration `env:"DRAIN" envDefault:"20s" help:"how long in-flight requests may take at a stop; comes before ONCEBUS_STOP_TIMEOUT"`
 
 	// TrustedProxies are the networks whose X-Forwarded-For the server trusts.

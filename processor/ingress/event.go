@@ -161,7 +161,7 @@ func (s *Server) respondToError(r *http.Request, rq *request, err error, h *rule
 }
 
 // errUnchecked means that the event of a failed request may be in Kafka, and that its route may forward events
-// unchecked: a retry of the event may be emitted a second time.
+// unchecked: if the sender retries, the event may be emitted a second time.
 var errUnchecked = errors.New("the route may forward the event unchecked")
 
 // markUnchecked wraps err in errUnchecked if the event has a key and errUnchecked applies to it.

@@ -36,8 +36,8 @@ type checkpoint struct {
 	fences, ahead, progress string
 }
 
-// knownSince tells from which first seen time on the rows of a namespace are complete, and before which event
-// time its events are late.
+// knownSince has the first seen time from which on the rows of a namespace are complete, and the event time
+// before which its events are late.
 type knownSince struct {
 	namespaceID       uint8
 	since, lateBefore int64

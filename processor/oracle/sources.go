@@ -278,7 +278,8 @@ func (c *checkpoint) sourcesOf(namespaceID uint8) *sourceTimes {
 }
 
 // followSources begins to follow the sources of those namespaces for which this checkpoint is the first that
-// has sources. The process that judged the transaction was the first to know the routes of these namespaces.
+// has sources. This is so because the process that judged the transaction was the first process with the routes
+// of these namespaces.
 func (c *check) followSources(t *task, cp *checkpoint) {
 	for id, numbers := range c.cfg.Sources {
 		if t.fold.sources[id] != nil || cp.sourcesOf(id) == nil {

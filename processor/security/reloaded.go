@@ -42,8 +42,8 @@ func (r *Reloaded[T]) Start() (T, error) {
 	return value, err
 }
 
-// Current returns the value and its version, which grows with every change. It loads the files again if
-// Interval is over.
+// Current returns the value and its version, which grows with every change. It loads the files again if the
+// last load is at least Interval ago.
 func (r *Reloaded[T]) Current() (T, uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

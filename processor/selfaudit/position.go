@@ -20,8 +20,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Position is where an audit ended and the next audit continues: the first offsets that were not read, by topic
-// and partition.
+// Position is the point at which an audit ended and from which the next audit continues: by topic and
+// partition, the first offset that was not read.
 type Position struct {
 	App     string            `json:"app"`
 	Cluster string            `json:"cluster"`

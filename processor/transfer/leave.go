@@ -72,8 +72,8 @@ func (c *Client) refuseEventsSince(ctx context.Context, ends map[int32]int64) er
 	return nil
 }
 
-// completeHold is the hold of an app that leaves, with the held offsets of the inputs, and the ends of the
-// repartition topic up to which everything is judged.
+// completeHold is the hold of an app that leaves, with the held offsets of the inputs, and the end offsets of
+// the repartition topic: all records below them are judged.
 type completeHold struct {
 	hold *app.Hold
 	held map[app.TaskID]int64

@@ -119,7 +119,7 @@ func (s *linesSource) Next() ([]Seed, error) {
 	return nil, io.EOF
 }
 
-// wrapped is a line that has a time or, in claim mode, an outcome beside its key. If a JSON object has only
+// wrapped is a line that, besides its key, has a time or, in claim mode, an outcome. If a JSON object has only
 // such fields, it is wrapped and not an event.
 type wrapped struct {
 	ID        json.RawMessage `json:"id"`

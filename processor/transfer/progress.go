@@ -26,7 +26,7 @@ type progress struct {
 	By   string `json:"by"`
 	At   string `json:"at"` // RFC 3339
 	Done bool   `json:"done"`
-	// Lines is the number of the last line or row all of whose seeds are in the repartition topic. Keys is the
+	// Lines is a number of lines or rows: all seeds of these lines are in the repartition topic. Keys is the
 	// number of these seeds.
 	Lines int64 `json:"lines"`
 	Keys  int64 `json:"keys"`

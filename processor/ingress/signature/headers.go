@@ -101,9 +101,9 @@ func (v *Verifier) readStandard(header http.Header) (unverified, error) {
 	if err != nil {
 		return unverified{}, err
 	}
-	// The specification forbids full stops in ids. If the verifier accepted them, an attacker could join the id
-	// and the timestamp of a genuine request to the id of a forged request, whose timestamp is then the begin
-	// of the genuine body.
+	// The specification forbids full stops in ids. If the verifier accepted them, an attacker could use the id
+	// and the timestamp of a genuine request, joined by a full stop, as the id of a forged request, and the
+	// beginning of the genuine body as its timestamp: the signed text would stay the same.
 	if strings.Contains(id, ".") {
 		return unverified{}, fmt.Errorf("header %s: %w: ids must not contain a full stop", v.list.id, ErrMalformed)
 	}
