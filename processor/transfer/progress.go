@@ -26,8 +26,8 @@ type progress struct {
 	By   string `json:"by"`
 	At   string `json:"at"` // RFC 3339
 	Done bool   `json:"done"`
-	// Lines is a number of lines or rows: all seeds of these lines are in the repartition topic. Keys is the
-	// number of these seeds.
+	// Lines is the number of a line or row: all seeds of the file up to this line are in the repartition topic.
+	// Keys is the number of these seeds.
 	Lines int64 `json:"lines"`
 	Keys  int64 `json:"keys"`
 	// Ends has, for each partition of the repartition topic, the offset from which on there may be seeds that
