@@ -5,9 +5,10 @@ import (
 	"encoding/hex"
 )
 
-// An Address names the in-flight HTTP request that gets the verdict on an event. A producer of the input
-// topic can forge an address: that changes who receives the verdict, never the verdict. So request numbers
-// are random, and an ingress ignores a verdict on another key than the one it asked for.
+// An Address names the in-flight HTTP request that gets the verdict on an event. A producer of the input topic
+// can forge an address: that changes who receives the verdict, never the verdict. To make a forged address
+// useless, the numbers of requests are random, and an ingress ignores a verdict whose key is not the key of the
+// request.
 type Address struct {
 	Partition int32  // partition of the verdicts topic
 	Ingress   uint64 // random number of the ingress process; 0: no address
@@ -18,7 +19,7 @@ type Address struct {
 func (a Address) IsSet() bool { return a.Ingress != 0 }
 
 // names reports whether a and b name the same request. Their partitions may differ: an ingress changes the
-// partition when the topic gets more.
+// partition when an operator adds partitions to the verdicts topic.
 func (a Address) names(b Address) bool { return a.Ingress == b.Ingress && a.Request == b.Request }
 
 // AddressTextBytes is the length of an address as text.

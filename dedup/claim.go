@@ -31,7 +31,7 @@ var stepNames = [steps]string{"claim", "expire", "submit", "complete", "free", "
 // String returns the step's name.
 func (s Step) String() string { return stepNames[s] }
 
-// claimMoves has the legal steps of each status; a claim refuses every other step:
+// claimMoves has the legal steps of each status; every other step is illegal:
 //
 //	          claim                submit             complete
 //	freed ------------> in progress ------> submitted ---------> completed
@@ -56,8 +56,9 @@ func (s Status) move(step Step) (Status, bool) {
 
 // ClaimRule has the settings of a route that DecideClaim and ApplyOutcome need.
 type ClaimRule struct {
-	// Lease is how long a claim in progress prevents the dispatch of a duplicate, in ms of broker time. It
-	// starts at the dispatch, or with HasGroup when the executor's consumer group has committed the event.
+	// Lease is how long a claim in progress prevents the dispatch of a duplicate, in ms of broker time. The
+	// lease starts at the dispatch of the event. If HasGroup is set, it starts when the executor's consumer
+	// group has committed the offset of the event.
 	Lease int64
 	// HasGroup reports that the route names the consumer group of its executor.
 	HasGroup bool
@@ -68,27 +69,27 @@ type ClaimRule struct {
 	ResultBytes int
 }
 
-// ClaimEvent is an event of claim mode with what DecideClaim needs to know about it. All times are broker
-// time, in Unix milliseconds.
+// ClaimEvent is an event of claim mode with everything that DecideClaim needs to know about the event. All
+// times are broker time, in Unix milliseconds.
 type ClaimEvent struct {
 	Event
 	Key        [32]byte // the dedup key
 	ReceivedAt int64    // when the broker received its repartition record
-	// DispatchedAt is when the task dispatches the event. In a backlog this is long after ReceivedAt, and no
-	// executor can have the event before.
+	// DispatchedAt is when the task dispatches the event. If the task has a backlog, this is long after
+	// ReceivedAt. No executor can have the event before it is dispatched.
 	DispatchedAt int64
-	// TaskStartedAt is when the task started. An outcome that an executor produced while no task ran may come
-	// after a duplicate in the repartition topic.
+	// TaskStartedAt is when the task started. leaseBegan needs it: while no task ran, an executor may have
+	// produced an outcome that the repartition topic has only after a duplicate.
 	TaskStartedAt int64
 	Evidence      LeaseEvidence
-	Request       Request // the sender's request, which gets the outcome
-	// Replaces is the address of an earlier request for the key that its client has given up; zero for none.
-	// If that request waits, the event's request takes its place.
+	Request       Request // the request of the sender, to which the outcome is sent
+	// Replaces is the address of an earlier request for the same key, whose client no longer waits; zero for
+	// none. If that request waits, the event's request takes its place.
 	Replaces Address
-	// Full reports that the namespace has no place for a further waiting request. The event's request may
-	// still take the place of another request.
+	// Full reports that the namespace already has as many waiting requests as are allowed. The event's request
+	// may still take the place of another request.
 	Full     bool
-	AppToken bool // the token of an attempt that this event starts names the app
+	AppToken bool // the token of the attempt that this event may start names the app
 }
 
 // A ClaimDecision is the decision on an event of claim mode.
@@ -99,13 +100,13 @@ type ClaimDecision struct {
 	Write bool
 	// Dispatch reports that the task sends the event to the executor, as attempt Row.Attempt.
 	Dispatch bool
-	// LeaseExpired reports that the task dispatches the event because the lease of the attempt before
+	// LeaseExpired reports that the task dispatches the event because the lease of the previous attempt
 	// expired.
 	LeaseExpired bool
-	// Added is how many requests the dispatched event added to the claim, 0 or 1.
+	// Added is 1 if the request of the dispatched event was added to the claim, otherwise 0.
 	Added int
 	// Former is the claim that the new claim replaces, if an outcome of the replaced claim can still arrive;
-	// else nil. The caller stores it in a row of its own.
+	// else nil. The caller stores the former claim in a separate row.
 	Former *FormerClaim
 	// Reply reports that the duplicate gets its reply now and does not wait for the outcome.
 	Reply bool
@@ -127,9 +128,9 @@ func (c *ClaimDecision) Status() string {
 // DecideClaim decides on an event of claim mode that Admit admitted. prior is the row of the event's digest,
 // if found. streamTime is the stream time of the namespace before the event. The error wraps ErrRow.
 //
-// A duplicate that takes over a claim with an expired lease keeps the claim's requests: they get the outcome
-// of the new attempt. An event after the window of a claim is another operation: it makes a claim of its own,
-// and the claim before keeps its requests (see FormerClaim).
+// A duplicate that takes over a claim with an expired lease keeps the claim's requests: their senders get the
+// outcome of the new attempt. An event after the window of a claim is a different operation: it makes a new
+// claim, and the earlier claim keeps its requests (see FormerClaim).
 func DecideClaim(ev ClaimEvent, prior Row, found bool, w Window, rule ClaimRule, streamTime int64) (ClaimDecision, error) {
 	verdict := Unique
 	if ev.Over {
@@ -165,21 +166,22 @@ func DecideClaim(ev ClaimEvent, prior Row, found bool, w Window, rule ClaimRule,
 	return write(ClaimDecision{Verdict: verdict, Dispatch: true, Added: 1, Former: former, Row: row, Claim: claim}), nil
 }
 
-// DropRequest removes the request of the dispatched event from the claim, because with it the row would be
-// too long to store.
+// DropRequest removes the request of the dispatched event from the claim, because the row with that request
+// would be too long to store.
 func (c *ClaimDecision) DropRequest() {
 	c.Claim.Requests = c.Claim.Requests[:len(c.Claim.Requests)-c.Added]
 	c.Added = 0
 	c.Row.setClaim(&c.Claim)
 }
 
-// DecideForwardedClaim decides on an event of claim mode that the worker forwards unchecked. It returns the
-// row to write if Write is set. Dispatch reports that Row is the event's own, not the row of a claim before
-// it.
+// DecideForwardedClaim decides on an event of claim mode that the worker forwards unchecked. It returns the row
+// to write if Write is set. Dispatch reports that Row was made for this event; otherwise Row is the row of an
+// earlier claim on the key.
 //
-// The forwarded event has no token, so no outcome of it can arrive: the key becomes submitted, its duplicates
-// are not dispatched, and they do not wait. If there was a claim before, that claim keeps its attempt and
-// gets its outcome, but a failure no longer frees the key.
+// The forwarded event has no token, so no outcome of it can arrive. Therefore the key becomes submitted: its
+// duplicates are not dispatched, and their senders do not wait. If the key already had a claim, that claim
+// keeps its attempt and gets its outcome. But if that outcome is failed or rejected, it no longer frees the
+// key, because the executor may have processed the forwarded event.
 func DecideForwardedClaim(ev ClaimEvent, prior Row, found bool, w Window, streamTime int64) (ClaimDecision, error) {
 	c, err := DecideClaim(ev, prior, found, w, ClaimRule{Lease: math.MaxInt64}, streamTime)
 	switch {
@@ -208,13 +210,13 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 	case ClaimInProgress:
 		if ev.Evidence.over(&ev, &current, &rule) {
 			prior.Attempt++
-			// The taker's sender is answered as the sender of a first event is: its event makes the new
-			// attempt.
+			// The sender of the event that takes the claim over is answered like the sender of the first event
+			// of a key, because its event, too, makes an attempt.
 			taker := ev.At
 			current.Taker, current.Original = &taker, ev.Request.ID
 			current.Since, current.Route, current.AppToken = max(ev.ReceivedAt, ev.DispatchedAt), ev.Request.Route, ev.AppToken
 			added := 0
-			// A request over the limit is not stored, so its sender does not get the outcome.
+			// A request for which the claim has no place is not stored, so its sender does not get the outcome.
 			if ev.Request.joins(current.Requests, requestsMax) {
 				current.Requests, added = append(current.Requests, ev.Request.dispatched()), 1
 			}
@@ -241,11 +243,11 @@ const clocksApartMax = 60_000
 
 // leaseBegan returns the broker time at which the lease of a claim began.
 //
-//   - Without evidence every lease begins again when its task starts, because an executor may have stored an
-//     outcome while no task ran.
-//   - With evidence a lease begins again only after a step of broker time.
-//   - A claim that seems to begin after its duplicate comes from a time when the broker's clock was ahead.
-//     Its lease begins with the task, which starts again when it notices that.
+//   - Without evidence every lease begins again when the task starts: while no task ran, an executor may have
+//     stored an outcome that the task has not read yet.
+//   - With evidence a lease begins again only when the clock of the brokers was changed by a step.
+//   - A claim that is more than clocksApartMax later than its duplicate was made while the broker's clock was
+//     ahead. Its lease begins when the task starts, or at the last step of broker time.
 func leaseBegan(ev *ClaimEvent, claim *Claim) int64 {
 	latest := max(ev.ReceivedAt, ev.DispatchedAt) + clocksApartMax
 	switch {
@@ -258,12 +260,12 @@ func leaseBegan(ev *ClaimEvent, claim *Claim) int64 {
 	}
 }
 
-// requestsMax and requestsBytesMax bound the number and the bytes of a claim's requests, because all requests
-// of a claim are in one row, which is one record of the changelog.
+// requestsMax and requestsBytesMax bound the number and the bytes of a claim's requests. All requests of a
+// claim are stored in one row, and a row is one record of the changelog, whose size is limited.
 const requestsMax, requestsBytesMax = 2 * WaitingMax, 256 << 10
 
-// joins reports whether a claim with these requests may store one more request: with it, the claim must have
-// no more requests than most, in at most requestsBytesMax bytes.
+// joins reports whether a claim with these requests may store one more request: with that request, the claim
+// may have at most most requests, in at most requestsBytesMax bytes.
 func (r *Request) joins(requests []Request, most int) bool {
 	if len(requests) >= most {
 		return false
@@ -275,7 +277,7 @@ func (r *Request) joins(requests []Request, most int) bool {
 	return size <= requestsBytesMax
 }
 
-// bytes is an upper bound of the bytes that the request takes in a claim.
+// bytes is an upper bound of the bytes that the encoded request takes in a claim.
 func (r *Request) bytes() int {
 	n := 32 + len(r.Key) + len(r.ID) + len(r.Route) // positions and lengths
 	if r.ReplyTo.IsSet() {
@@ -348,8 +350,9 @@ type Outcome struct {
 	Token   Token
 	Value   []byte // nil is null
 	Headers []Header
-	// StartID names the executor that asks, and ReceivedAt is when the broker received the outcome's
-	// repartition record, in broker time. Only the kinds that ask (see Asks) have these two.
+	// StartID names the executor that asks. ReceivedAt is when the broker received the outcome's repartition
+	// record, in broker time. Only outcomes whose kind is a question of the executor (see Asks) have these two
+	// fields.
 	StartID    []byte
 	ReceivedAt int64
 }
@@ -358,25 +361,28 @@ type Outcome struct {
 type OutcomeDecision struct {
 	// Refused is the reason why the outcome has no effect; "" if the outcome was applied, now or earlier.
 	Refused string
-	// Repeated reports that the same outcome was applied earlier. A repeated start is granted again.
+	// Repeated reports that the same outcome was applied earlier. If an executor repeats a start that was
+	// granted to it, the start is granted again.
 	Repeated bool
-	// Conflicting reports that Refused has this reason: the same attempt was completed with another result
-	// earlier, so the executor ran it twice.
+	// Conflicting reports why the outcome was refused: the same attempt was completed with a different result
+	// earlier, which shows that the executor ran the attempt twice.
 	Conflicting bool
-	// KeyKept reports that a failure did not free the key, because a worker also forwarded an event of the
-	// key unchecked.
+	// KeyKept reports that an outcome of kind failed or rejected did not free the key, because a worker also
+	// forwarded an event of the key unchecked, and the executor may have processed it.
 	KeyKept bool
-	// Row is the row to write. With Refused and Repeated it is the stored row, or zero if there is none.
+	// Row is the row to write. If Refused or Repeated is set, Row is the stored row, or zero if no row is
+	// stored.
 	Row Row
-	// Claim is the decoded claim of Row. If the outcome freed the key, it is the claim before that.
+	// Claim is the decoded claim of Row. If the outcome freed the key, Claim is the claim as it was before.
 	Claim Claim
 	// Recipients lists the requests that get the outcome now.
 	Recipients []Request
 }
 
-// ApplyOutcome applies an outcome to prior: the row of the token's digest, or of its former claim, if found.
-// A row of another namespace than the token's counts as absent, because the right to write outcomes of one
-// namespace gives no right in another. The error wraps ErrRow.
+// ApplyOutcome applies an outcome to prior: the row of the token's digest or, if found, the row of the former
+// claim to which the token belongs. A row counts as absent if its namespace is not the namespace of the token,
+// because a producer that may write outcomes of one namespace has no right to write outcomes of another. The
+// error wraps ErrRow.
 func ApplyOutcome(o *Outcome, prior Row, found bool, w Window, rule ClaimRule, streamTime int64) (OutcomeDecision, error) {
 	if !found || prior.NamespaceID != o.Token.NamespaceID || !w.Retains(prior.First, streamTime) {
 		return OutcomeDecision{Refused: "no claim: the key has no row"}, nil
@@ -434,8 +440,8 @@ func ApplyOutcome(o *Outcome, prior Row, found bool, w Window, rule ClaimRule, s
 	return s, nil
 }
 
-// keepKey applies a failure without freeing the key: the executor may have processed the event that the
-// worker forwarded unchecked.
+// keepKey applies an outcome of kind failed or rejected without freeing the key, because the executor may have
+// processed the event that the worker forwarded unchecked.
 func (s *OutcomeDecision) keepKey() {
 	if s.Claim.Forwarded() {
 		s.Repeated = true
@@ -446,7 +452,8 @@ func (s *OutcomeDecision) keepKey() {
 	s.Row.setClaim(&s.Claim)
 }
 
-// OmitResult removes the result of a completed claim, because with it the row would be too long to store.
+// OmitResult removes the result of a completed claim, because the row with that result would be too long to
+// store.
 func (s *OutcomeDecision) OmitResult() {
 	s.Claim.omitResult()
 	s.Row.setClaim(&s.Claim)

@@ -13,13 +13,13 @@ import (
 // A Claim is the part of a row that only claim mode has: the requests that wait for the outcome, and the
 // outcome.
 type Claim struct {
-	// Key is the dedup key; the row has only its digest.
+	// Key is the dedup key; the row itself has only the digest of the key.
 	Key [32]byte
 	// Since is when the current attempt was claimed, in broker time, Unix milliseconds. It is 0 if no outcome
 	// of the attempt can arrive, see Forwarded.
 	Since int64
-	// Original is the request id of the event that made the current attempt; nil if the route names no
-	// request id or the event has none.
+	// Original is the request id of the event that made the current attempt; nil if the route does not say
+	// where events have a request id, or if the event has no request id.
 	Original []byte
 	// Taker is the position of the event that made the current attempt, if a duplicate took the claim over;
 	// nil if the first event of the key made it.
@@ -27,17 +27,17 @@ type Claim struct {
 	// Route is the name of the route whose event made the current attempt; nil if the namespace has only one
 	// route.
 	Route []byte
-	// Requests get the outcome: the request that made the claim, and then the requests of the duplicates that
-	// wait for it.
+	// Requests lists the requests to which the outcome is sent: first the request that made the claim, then the
+	// requests of the duplicates that wait for the outcome.
 	Requests []Request
 	// Bypassed reports that a worker also forwarded an event of the key unchecked. The executor may have run
-	// that event, so a failure does not free the key.
+	// that event, so an outcome of kind failed or rejected does not free the key.
 	Bypassed bool
-	// AppToken reports that the token of the current attempt names the app. Then a token without an app does
-	// not belong to this claim.
+	// AppToken reports that the token of the current attempt names the app. In that case a token without an app
+	// does not belong to this claim.
 	AppToken bool
-	// StartID names the executor to which the start of the current attempt was granted; nil if no start was.
-	// With a StartID the lease does not end the claim.
+	// StartID names the executor to which the start of the current attempt was granted; nil if none was
+	// granted. While StartID is set, the claim does not end with its lease.
 	StartID []byte
 
 	// Result and Headers are the recorded outcome of a completed claim.
@@ -47,8 +47,8 @@ type Claim struct {
 	// if the result was recorded.
 	Omitted int
 	// Hits counts the duplicates of the key, and LastHit is the broker time of the last duplicate, in Unix
-	// milliseconds. Only rows of plain deduplication have these two, and the claim of such a row has nothing
-	// else.
+	// milliseconds. Only rows of plain deduplication have these two, and the claim of such a row has no other
+	// fields.
 	Hits    uint64
 	LastHit int64
 	// OmittedDigest is the digest of the result that was not recorded. It is zero in a claim whose AppToken
@@ -56,12 +56,12 @@ type Claim struct {
 	OmittedDigest ResultDigest
 }
 
-// Forwarded reports that no outcome can arrive: the executor has the event without a token, and there is no
-// other attempt that could still end, because it failed or never was.
+// Forwarded reports that no outcome can arrive: the executor got the event without a token, and no attempt with
+// a token is open, because it failed or because there was none.
 func (c *Claim) Forwarded() bool { return c.Bypassed && c.Since == 0 }
 
-// setForwarded marks the claim as one that gets no outcome. Earlier builds read these fields as a claim that
-// a failure does not free.
+// setForwarded marks the claim as one that gets no outcome. Earlier builds read these two fields as a claim
+// whose key an outcome of kind failed or rejected does not free.
 func (c *Claim) setForwarded() { c.Bypassed, c.Since = true, 0 }
 
 // Maker returns the position of the event that made the current attempt. first is the position of the key's
@@ -76,8 +76,9 @@ func (c *Claim) Maker(first Position) Position {
 // ResultDigest identifies a result: its value, and its headers in any order.
 type ResultDigest [16]byte
 
-// traceHeaders are the headers of W3C Trace Context and Baggage. They name the request that carried a result,
-// so the same result has other values there when an executor sends it again.
+// traceHeaders are the headers of W3C Trace Context and Baggage. Their values name the request that carried the
+// result. If an executor sends the same result again, the values of these headers differ, so they are no part
+// of the result.
 var traceHeaders = []string{"traceparent", "tracestate", "baggage"}
 
 // digestResult returns the digest of a result, without traceHeaders.
@@ -96,7 +97,7 @@ func digestResult(value []byte, headers []Header) (d ResultDigest) {
 }
 
 // completedWith reports whether the result of the completed claim equals the result of an outcome. If an
-// earlier build omitted the result, only the length can be compared.
+// earlier build omitted the result, it stored no digest, so only the lengths are compared.
 func (c *Claim) completedWith(o *Outcome) bool {
 	if c.Omitted == 0 {
 		return digestResult(c.Result, c.Headers) == digestResult(o.Value, o.Headers)
@@ -117,9 +118,9 @@ type Request struct {
 	Route []byte
 	// ReplyTo names the in-flight HTTP request that also gets the outcome; zero for none.
 	ReplyTo Address
-	// Until is the broker time after which the client of that HTTP request no longer waits, in Unix
-	// milliseconds; 0 for unknown. It is 0 in a claim whose AppToken is not set, because earlier builds
-	// cannot read the field.
+	// Until is the broker time after which the client of the HTTP request at ReplyTo no longer waits, in Unix
+	// milliseconds; 0 for unknown. It is 0 in a claim whose AppToken is not set, because earlier builds cannot
+	// read the field.
 	Until int64
 }
 
@@ -155,7 +156,8 @@ func (c *Claim) setResult(o *Outcome, limit int) {
 	}
 }
 
-// omitResult removes the result, and records its length and, if the token names the app, its digest.
+// omitResult removes the result, and records the length of the result and, if the token names the app, its
+// digest.
 func (c *Claim) omitResult() {
 	c.Omitted = max(1, c.resultBytes()) // headers may be empty
 	if c.AppToken {
@@ -173,7 +175,7 @@ func (c *Claim) resultBytes() int {
 	return size
 }
 
-// flags returns the flags of the optional parts that the encoding of c has.
+// flags returns the flags of the optional parts that the encoding of c contains.
 func (c *Claim) flags() (flags byte) {
 	if c.Bypassed {
 		flags |= flagBypassed
@@ -206,7 +208,7 @@ func (c *Claim) flags() (flags byte) {
 //		requests | omitted uvarint | [digest 16] | result | headers uvarint | headers
 //
 //	  - A taker is a position: topic, partition and offset, each uvarint.
-//	  - A request is a position, its key and its id. In a claim with addresses 0 follows, or 1 and the address;
+//	  - A request is a position, its key and its id. If the claim has addresses, each request continues with 0, or with 1 and its address;
 //	    in a claim with deadlines the until varint follows each address. In a claim with routes the route ends
 //	    the request.
 //	  - A header is its name and value.

@@ -6,8 +6,9 @@ import (
 )
 
 // This file has the second key of events on a route in claim mode that forwards collisions. The second key is
-// made of the event's key and its fingerprint. An event whose key belongs to another event claims its second
-// key. So its duplicates find its claim, and the other event keeps the claim under the first key.
+// made of the event's key and its fingerprint. If the key of an event already belongs to a different event, the
+// event makes a claim under its second key instead. Its duplicates find the claim there, and the different
+// event keeps the claim under the first key.
 
 // CollisionDigest returns the digest of an event's second key.
 func CollisionDigest(d Digest, fingerprint uint64) (second Digest) {
@@ -24,18 +25,20 @@ func secondKey(first []byte, fingerprint uint64) [32]byte {
 	return sha256.Sum256(binary.LittleEndian.AppendUint64(append(text, first...), fingerprint))
 }
 
-// Collides reports whether the event's key belongs to another event. own is the row of the key: it decides,
-// the event is within its window, and the details differ.
+// Collides reports whether the event's key belongs to another event. own is the row of the key. The key belongs
+// to another event if own is still retained, the event is within the window of own, and the details of the two
+// differ.
 func (ev *Event) Collides(own *Row, w Window, streamTime int64) bool {
 	return w.Decides(own, streamTime) && w.Covers(own.First, ev.Time) && ev.collides(own)
 }
 
 // PriorOfCollision returns the row with which DecideClaim compares an event on a route that forwards
-// collisions. It sets ev.Digest to the second key if the event claims the second key. prior is the row of the
-// event's key or, with adjacent buckets, the result of Prior. second is the row of the event's second key.
+// collisions. If the event claims its second key, PriorOfCollision sets ev.Digest to the digest of the second
+// key. prior is the row of the event's key or, with adjacent buckets, the result of Prior. second is the row of
+// the event's second key.
 //
 // A row of the second key decides as long as it is retained, unless prior has the same details and was first
-// seen earlier. So an event stays a duplicate after the other event's row is gone.
+// seen earlier. Therefore a duplicate of the event is still recognised when the row of the other event is gone.
 func (ev *Event) PriorOfCollision(prior Row, found bool, second Row, hasSecond, collides bool, w Window, streamTime int64) (Row, bool) {
 	live := func(r *Row) bool { return w.Decides(r, streamTime) && !w.Over(r.First, ev.Time) }
 	same := found && live(&prior) && !ev.collides(&prior)
@@ -49,7 +52,7 @@ func (ev *Event) PriorOfCollision(prior Row, found bool, second Row, hasSecond, 
 	return prior, found
 }
 
-// SecondKey sets the key in the row's claim to the second key.
+// SecondKey changes the key in the row's claim to the second key.
 func (r *Row) SecondKey(fingerprint uint64) error {
 	claim, err := DecodeClaim(r.Result)
 	if err == nil {

@@ -29,8 +29,9 @@ func (v Verdict) String() string { return verdictNames[v] }
 // IsDuplicate reports whether an event with this verdict repeats a key within the window of its row.
 func (v Verdict) IsDuplicate() bool { return v == Duplicate || v == InProgress || v == Replayed }
 
-// HasClaim reports whether a verdict on an event of claim mode is about a claim or a bypass. For every other
-// verdict the sender gets its reply with the verdict, because no outcome follows.
+// HasClaim reports whether a verdict on an event of claim mode is about a claim, or about an event that was
+// forwarded unchecked. After every other verdict no outcome follows, so the reply to the sender has the verdict
+// itself.
 func (v Verdict) HasClaim() bool {
 	switch v {
 	case Unique, Duplicate, AfterWindow, Collision, InProgress, Replayed, Bypassed:
@@ -48,10 +49,11 @@ type Event struct {
 	NamespaceID uint8
 	Fingerprint uint64 // digest of the details; 0 if the route names none
 
-	// Linked reports that the task keeps the rows of a key's earlier windows and links them (see
-	// EarlierDigest).
+	// Linked reports that the task keeps the rows of a key's earlier windows and links these rows to each other
+	// (see EarlierDigest).
 	Linked bool
-	// Shift is the order's own timestamp minus Time, in ms; 0 on a route without adjacent buckets.
+	// Shift is the timestamp that the order itself contains, minus Time, in ms; 0 on a route without adjacent
+	// buckets.
 	Shift int64
 	// Over reports that a row of an adjacent key belongs to the event's order, but its window is over.
 	// Attempts is the highest attempt of the rows of that order. Event.Prior sets both.
@@ -64,8 +66,9 @@ type Event struct {
 // Unique and AfterWindow the row to write, with Duplicate, Collision and Late the row prior. If AfterWindow
 // replaces a row and the new row links to it, the caller stores the replaced row again, see AsEarlier.
 //
-// An event before the window of prior is Late. If GoesBelow reports true for it, the caller asks DecideBelow
-// instead, which looks at the rows of earlier windows.
+// Decide returns Late for an event before the window of prior. The caller therefore calls GoesBelow first; if
+// GoesBelow reports true, the caller calls DecideBelow instead of Decide, because rows of earlier windows of
+// the key may decide.
 func Decide(ev Event, prior Row, found bool, w Window, streamTime int64) (Verdict, Row) {
 	verdict := Unique
 	if ev.Over {
@@ -97,12 +100,12 @@ func Decide(ev Event, prior Row, found bool, w Window, streamTime int64) (Verdic
 	}
 }
 
-// collides reports whether the details of the event differ from those of the row.
+// collides reports whether the details of the event differ from the details of the row.
 func (ev *Event) collides(r *Row) bool { return !r.Agrees(ev.Fingerprint) }
 
-// Agrees reports whether the details of a row equal those of a fingerprint. The lowest byte of a fingerprint
-// identifies the route's list of details. A row that was made with another list cannot be compared, so it
-// agrees with every event.
+// Agrees reports whether the details of a row equal the details of which fingerprint is the digest. The lowest
+// byte of a fingerprint identifies the route's list of details. A row that was made with another list cannot be
+// compared, so it agrees with every event.
 func (r *Row) Agrees(fingerprint uint64) bool {
 	return fingerprint == r.Fingerprint || uint8(fingerprint) != uint8(r.Fingerprint)
 }

@@ -6,26 +6,26 @@ import (
 	"encoding/binary"
 )
 
-// This file keeps apart the windows of one key of plain deduplication. Each window has a row of its own as
-// long as it is retained. The row of the latest window is stored under the key's digest and decides almost
-// every event. The rows of earlier windows have other digests (EarlierDigest), and each row links to the row
-// of the window before it. An event before the window of a row follows these links down to the row that
-// covers it, or to its place between two rows. Such events come from two sources that a worker reads at
-// different speeds.
+// This file keeps apart the windows of one key of plain deduplication. Each window has a separate row, as long
+// as that row is retained. The row of the latest window is stored under the key's digest and decides almost
+// every event. The rows of earlier windows have other digests (EarlierDigest), and each row links to the row of
+// the window before it. An event before the window of a row follows these links down to the row that covers it,
+// or to its place between two rows. Events before the window of the latest row occur, for example, when a
+// worker reads two sources at different speeds.
 //
 // Example: with a window of 1 h and a grace of 3 h, events of one key come at 10:00, 14:00 and then, from the
 // slower source, at 12:00. All three are emitted. The row of 14:00 links to the row of 12:00, and that row to
 // the row of 10:00.
 //
-// A link is a first seen time, so it stays valid when the window changes. The way down ends at a row that is
-// no longer retained: such a row covers only late events. A freed row decides nothing, so every event passes
-// it.
+// A link is the first seen time of the row to which it leads, so it stays valid when the window changes. An
+// event stops following the links at a row that is no longer retained, because such a row covers only late
+// events. A freed row decides nothing, so an event follows the link of a freed row, too.
 //
-// Rows of claims, of keys with adjacent buckets, of seeds and of shadows have no links, nor have the rows of
-// an app at level 1. There the key may have an older row to which nothing links, so an event before the
-// window of such a row is Late.
+// Rows of claims, of keys with adjacent buckets, of seeds and of shadows have no links. The rows of an app at
+// level 1 have no links either. In these cases the key may have an older row to which nothing links, so an
+// event before the window of the row is Late.
 
-// Link says whether a key has a row of the window before that of a given row.
+// Link says whether a row's key also has a row of the previous window.
 type Link uint8
 
 // Links.
@@ -36,8 +36,9 @@ const (
 )
 
 // EarlierDigest returns the digest under which a key's row of an earlier window is stored; first is the row's
-// first seen time, in ms. The function is its own inverse: from the digest of such a row it returns the
-// digest of the key. So a row by itself tells to which key, and so to which task, it belongs.
+// first seen time, in ms. The function is its own inverse: given the digest of such a row, it returns the
+// digest of the key. Therefore the digest and the first seen time of a row suffice to find the key, and so the
+// task, to which the row belongs.
 func EarlierDigest(d Digest, first int64) (earlier Digest) {
 	sum := sha256.Sum256(binary.LittleEndian.AppendUint64(append(make([]byte, 0, 64), "oncebus earlier window\n"...), uint64(first)))
 	subtle.XORBytes(earlier[:], d[:], sum[:])
@@ -67,15 +68,15 @@ func (r *Row) Above(first int64) Row {
 	return above
 }
 
-// Unlinked returns the row without a link, so that it says nothing about other rows.
+// Unlinked returns the row without a link, so that it does not refer to any other row.
 func (r *Row) Unlinked() Row {
 	alone := *r
 	alone.Link, alone.Before, alone.Again = LinkUnknown, 0, false
 	return alone
 }
 
-// Below returns the digest of the row of the window before that of r, or false if the key has no such row
-// within the retention.
+// Below returns the digest of the row to which r links: the row of the previous window of the key. It returns
+// false if the key has no such row within the retention.
 func (r *Row) Below(w Window, streamTime int64) (Digest, bool) {
 	if r.Link != LinkBefore || !w.Retains(r.Before, streamTime) {
 		return Digest{}, false
@@ -83,15 +84,16 @@ func (r *Row) Below(w Window, streamTime int64) (Digest, bool) {
 	return EarlierDigest(r.Key(), r.Before), true
 }
 
-// A Descent records the way of an event down the linked rows of its key.
+// A Descent records which linked rows of its key an event has passed, from the latest row to earlier rows.
 type Descent struct {
-	// Above is the last row passed that the event lies before, or nil. Freed rows do not count.
+	// Above is the last row that the event passed because the event is before the window of that row; nil if
+	// there is none. Freed rows do not count.
 	Above *Row
 	// link is the link of the last row that the event passed.
 	link Link
 }
 
-// GoesBelow reports whether the row below r decides on the event instead of r.
+// GoesBelow reports whether not r but the row to which r links decides on the event.
 func (ev *Event) GoesBelow(r *Row, w Window, streamTime int64) bool {
 	switch {
 	case !ev.Linked || !w.Retains(r.First, streamTime):
@@ -102,17 +104,18 @@ func (ev *Event) GoesBelow(r *Row, w Window, streamTime int64) bool {
 	return ev.Time < r.First && r.Link != LinkUnknown && !w.Covers(r.First, ev.Time)
 }
 
-// Pass records that the event goes below r. The descent keeps the pointer r.
+// Pass records that r does not decide on the event, so that the event follows the link of r. The descent keeps
+// the pointer r.
 func (d *Descent) Pass(r *Row) {
 	if d.link = r.Link; r.Status != Freed {
 		d.Above = r
 	}
 }
 
-// DecideBelow is Decide for an event that went down the rows of its key. prior is the first row that the
-// event does not pass, if found. An event that is emitted is Unique. If there is a row above, the event's row
-// is one of an earlier window, and the caller links the row above to it. No row links to the freed rows that
-// the event passed any more.
+// DecideBelow is Decide for an event that followed the links from the latest row of its key. prior is the first
+// row that the event does not pass, if found. An event that is emitted is Unique. If d.Above is not nil, the
+// event's row is the row of an earlier window, and the caller makes the row d.Above link to it. After that, no
+// row links to the freed rows that the event passed.
 func DecideBelow(ev Event, d *Descent, prior Row, found bool, w Window, streamTime int64) (Verdict, Row) {
 	verdict, row := Decide(ev, prior, found, w, streamTime)
 	if verdict != Unique && verdict != AfterWindow {
@@ -127,8 +130,8 @@ func DecideBelow(ev Event, d *Descent, prior Row, found bool, w Window, streamTi
 	return Unique, row
 }
 
-// link returns the link, and Row.Before, for the row that an event makes. prior is the row with which the
-// event was compared, if found.
+// link returns the link, and Row.Before, for the row that is made for the event. prior is the row with which
+// the event was compared, if found.
 func (ev *Event) link(prior *Row, found bool, w Window, streamTime int64) (Link, int64) {
 	switch {
 	case !ev.Linked:

@@ -4,11 +4,12 @@ package dedup
 // a build refuses bytes of a version that it does not read.
 type Encoding struct {
 	Name string `json:"name"`
-	// Place says, for people, where the bytes are stored.
+	// Place is a text for people that says where the bytes are stored.
 	Place string `json:"place"`
-	// Writes has the versions that this build writes. It has several where the content decides the version.
+	// Writes has the versions that this build writes. It has several versions if the content of a record
+	// decides in which version the record is written.
 	Writes []int `json:"writes"`
-	// Reads has the versions that it reads.
+	// Reads has the versions that this build reads.
 	Reads []int `json:"reads"`
 }
 

@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 )
 
-// A FormerClaim is a claim whose window was over when another event claimed its key, and whose outcome can
-// still arrive. The two claims are two operations, so the former claim keeps its requests and takes its own
-// outcome, until its row is evicted.
+// A FormerClaim is a claim whose window was over when a later event claimed the same key, and whose outcome can
+// still arrive. The two claims are two operations. Therefore the former claim keeps its requests, and its
+// outcome is applied to it and not to the newer claim, until the row of the former claim is evicted.
 type FormerClaim struct {
 	Row   Row // stored under FormerDigest: the newer claim's row has the digest of the key
 	Claim Claim

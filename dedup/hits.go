@@ -1,7 +1,7 @@
 package dedup
 
-// Hit returns the row of a key after one more duplicate, which came at a broker time in ms. Apart from the
-// count the row is about the same event as before. The error wraps ErrRow.
+// Hit returns the row of a key after one more duplicate, which came at a broker time in ms. Only the count and
+// the time of the last duplicate change. The error wraps ErrRow.
 func (r *Row) Hit(at int64) (Row, error) {
 	claim, err := DecodeClaim(r.Result)
 	if err != nil {

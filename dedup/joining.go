@@ -4,11 +4,11 @@ import "encoding/binary"
 
 // DecideWaiting is DecideClaim for an event that either waits for the outcome of a claim or gets the reply
 // in_progress. It returns false for any other event. prior is the row of the event's digest; claim is that
-// row's claim, already decoded, and may have more requests than the row. Row.JoinClaim encodes the decided
-// claim into the decided row.
+// row's claim, already decoded, and may already have further requests that are not encoded into the row yet.
+// Row.JoinClaim encodes the decided claim into the decided row.
 //
-// It exists because DecideClaim decodes and encodes all requests of the claim for each request that joins
-// them.
+// DecideWaiting exists to save time: DecideClaim decodes and encodes all requests of the claim for each request
+// that is added.
 func DecideWaiting(ev *ClaimEvent, prior *Row, claim *Claim, w Window, rule ClaimRule, streamTime int64) (ClaimDecision, bool) {
 	if prior.Status != ClaimInProgress && prior.Status != Submitted || !w.Decides(prior, streamTime) || !w.Covers(prior.First, ev.Time) {
 		return ClaimDecision{}, false

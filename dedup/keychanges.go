@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// onlyNewest is the first byte of changes that concern only the row count of the newest bucket.
+// onlyNewest is the first byte of the encoding of changes if only the row count of the newest bucket differs.
 const onlyNewest = 1
 
-// AppendChanges appends the buckets of c that differ from those of before, a counter of the same window. It
-// appends nothing if no bucket differs.
+// AppendChanges appends the changes from before, a counter of the same window, to c: the buckets in which the
+// two counters differ. It appends nothing if no bucket differs.
 //
 //	[width uvarint: if before is empty] | 2 * buckets uvarint | for each, ascending: difference
 //	to the number before, difference of the rows, [difference of the lowest time], varints

@@ -8,17 +8,18 @@ import (
 	"slices"
 )
 
-// KeyCounter counts the live rows of one namespace in one task. It depends only on the log, as the rows do.
-// It divides the retention into counterBuckets buckets by first seen time, and removes a bucket when all its
-// rows have expired. So it may count a row for one bucket too long, never too short: with a retention of 48
-// h, up to 45 min. Make a KeyCounter with NewKeyCounter.
+// KeyCounter counts the live rows of one namespace in one task. Its value depends only on the records of the
+// log, like the rows themselves. It divides the retention into counterBuckets buckets by first seen time, and
+// removes a bucket when all its rows have expired. Therefore it may count an expired row for at most the width
+// of one bucket too long (45 min with a retention of 48 h), and never stops counting a row too early. Make a
+// KeyCounter with NewKeyCounter.
 type KeyCounter struct {
 	width int64 // length of a bucket, in ms
 	live  uint64
 	// buckets are sorted by number; none is empty.
 	buckets []counterBucket
-	// last is the index of the bucket that got the last row: the next row most often goes into the same
-	// bucket.
+	// last is the index of the bucket that got the last row: find looks there first, because the next row most
+	// often goes into the same bucket.
 	last int
 	// nextEviction is the earliest stream time at which a bucket can expire.
 	nextEviction int64
@@ -43,14 +44,14 @@ func NewKeyCounter(w Window) KeyCounter {
 	return KeyCounter{width: max(1, w.Retention()/counterBuckets), nextEviction: NoStreamTime, nextEnd: NoStreamTime}
 }
 
-// Fits reports whether the buckets have the width that NewKeyCounter chooses for this window.
+// Fits reports whether the buckets of c have the width that NewKeyCounter chooses for the window w.
 func (c *KeyCounter) Fits(w Window) bool { return c.width == NewKeyCounter(w).width }
 
 // IsCoarse reports whether the buckets are wider than NewKeyCounter makes them for this window.
 func (c *KeyCounter) IsCoarse(w Window) bool { return c.width > NewKeyCounter(w).width }
 
-// MergeFor merges the buckets of a shorter window into the wider buckets of w, as far as whole buckets fit
-// into one. The counts of all rows stay.
+// MergeFor merges the buckets of a shorter window into the wider buckets of w, as far as a whole number of old
+// buckets fits into one new bucket. The counts of all rows stay.
 func (c *KeyCounter) MergeFor(w Window) {
 	n := NewKeyCounter(w).width / c.width
 	if n < 2 {
@@ -93,8 +94,8 @@ func (c *KeyCounter) RemoveWhere(fits func(number int64) bool) {
 // Live returns the number of live rows.
 func (c *KeyCounter) Live() uint64 { return c.live }
 
-// Active returns how many live rows are still within their window at a stream time. It may count a row for
-// one bucket too long.
+// Active returns how many live rows are still within their window at a stream time. It may count a row too
+// long, for at most the width of one bucket.
 func (c *KeyCounter) Active(w Window, streamTime int64) uint64 {
 	if streamTime == NoStreamTime {
 		return c.live
@@ -123,7 +124,7 @@ func (c *KeyCounter) Add(first int64) {
 }
 
 // Oldest returns the first seen time of the oldest row, or false without rows. The row with that time may
-// already be removed while its bucket still has others.
+// already be removed, while its bucket still has other rows.
 func (c *KeyCounter) Oldest() (first int64, ok bool) {
 	if len(c.buckets) == 0 {
 		return 0, false
@@ -149,8 +150,8 @@ type Ended struct {
 	Retentions uint64 // rows whose retention is over, too
 }
 
-// Advance removes the buckets that have expired at a stream time. It returns how many rows ended since the
-// stream time of the call before; a bucket's rows end together.
+// Advance removes the buckets that have expired at a stream time. It returns for how many rows the window or
+// the retention ended since the previous call; all rows of a bucket end together.
 func (c *KeyCounter) Advance(w Window, streamTime int64) (ended Ended) {
 	if streamTime == NoStreamTime {
 		return ended
@@ -164,16 +165,16 @@ func (c *KeyCounter) Advance(w Window, streamTime int64) (ended Ended) {
 	return ended
 }
 
-// GoOn tells a decoded counter the stream time at which it was encoded, so that the next Advance counts only
-// the rows that end after it.
+// GoOn tells a decoded counter the stream time at which the counter was encoded, so that the next Advance
+// counts only the rows that end after it.
 func (c *KeyCounter) GoOn(w Window, streamTime int64) {
 	if streamTime != NoStreamTime {
 		c.endWindows(w, streamTime)
 	}
 }
 
-// endWindows returns the number of rows whose windows ended since the call before, by whole buckets. The
-// first call after a start returns 0 and only remembers from where to count.
+// endWindows returns the number of rows whose windows ended since the previous call. It counts whole buckets.
+// The first call after a start returns 0 and only remembers from where to count.
 func (c *KeyCounter) endWindows(w Window, streamTime int64) (rows uint64) {
 	bound := floorDiv(saturate(streamTime, -w.Size), c.width)
 	if c.nextEnd != NoStreamTime {
@@ -199,7 +200,7 @@ func (c *KeyCounter) evict(w Window, streamTime int64) (rows uint64) {
 	if n > 0 {
 		c.buckets = slices.Delete(c.buckets, 0, n)
 	}
-	// No other bucket expires before stream time has moved on by one bucket.
+	// The next bucket expires only when stream time has advanced by the width of one bucket.
 	c.nextEviction = saturate((bound+1)*c.width, w.Retention())
 	return rows
 }

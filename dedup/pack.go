@@ -7,16 +7,18 @@ import (
 	"math"
 )
 
-// A Pack encodes several rows of plain deduplication in one changelog record, each as its difference to the
-// row before. It exists because the cost of brokers and restores grows with the number of records.
+// A Pack encodes several rows of plain deduplication in one changelog record, each row as its difference to the
+// previous row. Packs keep the number of records small, because the work of brokers and of restores grows with
+// it.
 //
 //	version 1 | for each row: digest 16 | flags 1 | [namespace id 1] |
 //	[topic uvarint | partition uvarint] | first varint | offset varint | [fingerprint 8] |
 //	[first - before uvarint]
 //
-// First and offset are differences to the row before, and to 0 in the first row. The namespace id, and the
-// topic with the partition, are there in the first row and wherever they differ from the row before. A row
-// takes some 20 bytes. The decoder refuses an unknown flag, so that a later version can add fields.
+// First and offset are differences to the previous row; in the first row they are differences to 0. The
+// namespace id, and the topic with the partition, are there in the first row and wherever they differ from the
+// row before. A row takes some 20 bytes. The decoder refuses an unknown flag, so that a later version can add
+// fields.
 //
 // The zero Pack is empty and ready to use.
 type Pack struct {

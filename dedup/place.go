@@ -5,25 +5,27 @@ import (
 	"slices"
 )
 
-// A client by HTTP waits for the outcome until it disconnects or its timeout is over. Its request in the
-// claim does not learn of that, and would use one of the ClaimRule.Wait places until the outcome arrives: a
-// client that polls would use up all of them. So a duplicate that needs a place takes the place of a request
-// whose client is gone, in this order:
+// An HTTP client waits for the outcome until it disconnects or its timeout is over. The task does not learn of
+// that, so the client's request would occupy one of the ClaimRule.Wait places of the claim until the outcome
+// arrives: a client that polls would occupy all places. So a duplicate that needs a place takes the place of a
+// request whose client is gone, in this order:
 //
-//  1. The request that the event names (Replaces). An ingress knows which of its own clients are gone and
-//     which key each of them asked for. So a client that comes again takes its former place and uses no
-//     second one. A request whose client still waits keeps its place even if another request has the same
-//     request id, because a client may send one request twice at the same time.
-//  2. If no place is free: the first request whose deadline is over. Its client used another ingress process,
-//     or one that ended.
-//  3. If no deadline is over: the first request with the event's own request id. It is from the same sender,
-//     who then waits by its latest request.
+//  1. The request that the event names (Replaces). An ingress knows which of its own clients are gone and for
+//     which key each of them had asked, and sets Replaces. Therefore a client that asks again takes the place
+//     of its former request and does not occupy a second place. A request whose client still waits keeps its
+//     place even if another request has the same request id, because a client may send one request twice at the
+//     same time.
+//  2. If no place is free: the first request whose deadline is over. The client of that request used another
+//     ingress process, or an ingress process that has ended.
+//  3. If no deadline is over: the first request with the event's own request id. That request is from the same
+//     sender, which then waits with its latest request only.
 //
-// Only requests by HTTP give up their places. A sender by Kafka may read its replies at any later time.
+// Only HTTP requests lose their places. A sender that uses Kafka keeps its place, because it may read its
+// replies at any later time.
 
-// placeIn gives the event's request a place among the requests of a claim. It returns the requests with it,
-// and the request whose place it took, nil for a free place; or false if there is no place. maker is the
-// position of the event that made the attempt, whose request uses no place.
+// placeIn gives the event's request a place among the requests of a claim. It returns the requests including
+// the new request, and the replaced request, or nil if a place was free. It returns false if there is no place.
+// maker is the position of the event that made the attempt, whose request uses no place.
 func (ev *ClaimEvent) placeIn(requests []Request, maker Position, rule ClaimRule) (with []Request, replaced *Request, ok bool) {
 	gives := func(holds func(r *Request) bool) int {
 		for i := range requests {

@@ -50,11 +50,13 @@ type Row struct {
 	First int64
 	// At is the position of the first event.
 	At Position
-	// Fingerprint is a digest of the details that must agree between duplicates; 0 if the route names none.
+	// Fingerprint is a digest of the details in which an event and its duplicates must agree; 0 if the route
+	// names no details.
 	Fingerprint uint64
-	// Shift is the order's own timestamp minus First, in ms; 0 on a route without adjacent buckets.
+	// Shift is the timestamp that the order itself contains, minus First, in ms; 0 on a route without adjacent
+	// buckets.
 	Shift int64
-	// Before is the First of the row of the window before, if Link is LinkBefore; else 0.
+	// Before is the First of the row of the previous window, if Link is LinkBefore; else 0.
 	Before int64
 	// NamespaceID is the number of the route's namespace in the manifest. It selects the window and the
 	// stream time that decide when the row expires.
@@ -63,10 +65,10 @@ type Row struct {
 	// Earlier reports that the row belongs to an earlier window of its key, so that Digest is an
 	// EarlierDigest.
 	Earlier bool
-	// Again reports that a row of the same event was stored before, so that this row makes no new key: only
-	// its digest, its link or its hits differ.
+	// Again reports that a row of the same event was stored before, so that this row does not count as a new
+	// key: only its digest, its link or its hits differ.
 	Again bool
-	// Link says whether the key has a row of the window before that of this row.
+	// Link says whether the key also has a row of the previous window.
 	Link Link
 	// Attempt counts how often the key was claimed; 0 outside claim mode.
 	Attempt uint32
@@ -80,11 +82,11 @@ type Row struct {
 const RowVersion = 1
 
 // ChangelogVersion is the version of everything in a changelog. Version 2 added packs, and checkpoints that
-// count rows. Since version 3 a digest is a masked dedup key and no longer a hash of its own. A build reads
-// only changelogs of its own version.
+// count rows. Since version 3 a digest is made from the dedup key with a mask (see Source.digest in package
+// rules); before, it was a separate hash. A build reads only changelogs of its own version.
 const ChangelogVersion = 3
 
-// MaxResultBytes is the longest Result; a longer one is a corrupt row.
+// MaxResultBytes is the longest Result; a row with a longer Result is corrupt.
 const MaxResultBytes = 16 << 20
 
 // Flags of the encoded row.
@@ -117,7 +119,8 @@ func (r *Row) AppendBody(dst []byte) []byte {
 	return r.AppendDetails(dst)
 }
 
-// DetailFlags returns which details r has. Details are the fields that most rows of plain deduplication lack.
+// DetailFlags returns which details r has. Details are optional fields, which most rows of plain deduplication
+// do not have.
 func (r *Row) DetailFlags() byte {
 	var flags byte
 	if r.Fingerprint != 0 {

@@ -9,11 +9,12 @@ import (
 // number. The offset of such a position is the number of the seed in its file.
 const SeedTopic = math.MaxUint16
 
-// Seeded reports whether a seed made the row, that is whether another system emitted its first event, before
-// the app had the key.
+// Seeded reports whether the row was made from a seed. Then another system emitted the first event of the key,
+// before the app knew the key.
 func (r *Row) Seeded() bool { return r.At.Topic == SeedTopic }
 
-// SeedFate is what became of a seed. A seed is a key of which another system says when it was first seen.
+// SeedFate says what the app did with a seed. A seed is a key from another system, with the time at which that
+// system saw the key first.
 type SeedFate uint8
 
 // Fates of a seed. The numbers are part of the encoding of seed counts.
@@ -31,13 +32,13 @@ var seedFateNames = [SeedFates]string{"taken", "known", "out_of_window", "too_la
 // String returns the fate as it is written in reports.
 func (f SeedFate) String() string { return seedFateNames[f] }
 
-// DecideSeed decides on a seed as on an event that was emitted elsewhere. prior is the row that decides on
-// the seed's key, if found. With SeedTaken, DecideSeed returns the row to store. A seed does not move stream
-// time, so its row may be ahead of stream time.
+// DecideSeed decides on a seed as if it were an event that another system has emitted. prior is the row that
+// decides on the seed's key, if found. With SeedTaken, DecideSeed returns the row to store. A seed does not
+// move stream time, so its row may be ahead of stream time.
 //
-// A seed from the far future is refused: its row would stay stored, and would keep all later rows in the
-// changelog. If an event of the app made prior, after the seed's time, the app emitted that event although
-// another system already knew the key: SeedTooLate.
+// A seed from the far future is refused, because its row would stay stored for a long time, and the changelog
+// could not drop the rows behind it. If prior was made by an event of the app that is later than the seed, the
+// app has already emitted that event although another system knew the key: the fate is SeedTooLate.
 func DecideSeed(ev Event, prior Row, found bool, w Window, streamTime, brokerTime int64) (SeedFate, Row) {
 	switch {
 	case ev.Time > saturate(brokerTime, w.Skew):
@@ -48,7 +49,8 @@ func DecideSeed(ev Event, prior Row, found bool, w Window, streamTime, brokerTim
 	verdict, row := Decide(ev, prior, found, w, streamTime)
 	switch {
 	case verdict == AfterWindow && ev.Time > streamTime:
-		// The events on which the replaced row decides are not late yet, because a seed moves no stream time.
+		// The row prior must stay: the events on which it decides are not late yet, because a seed does not
+		// move stream time.
 		return SeedKnown, Row{}
 	case verdict == Unique || verdict == AfterWindow:
 		return SeedTaken, row
@@ -59,8 +61,9 @@ func DecideSeed(ev Event, prior Row, found bool, w Window, streamTime, brokerTim
 }
 
 // SeedClaim returns the claim of a row in a form that another app can take over: without tokens and requests,
-// which name places and times of the app that made them. So the claim must be completed, or no executor of an
-// app may still send its outcome: the claim was forwarded without a token, or came from a line (LineClaim).
+// which name places and times of the app that made them. That is only possible if no outcome of the claim can
+// still arrive: the claim is completed, or its event was forwarded without a token, or the claim was made by
+// LineClaim.
 func (r *Row) SeedClaim() (Claim, error) {
 	claim, err := DecodeClaim(r.Result)
 	if err != nil {
@@ -73,8 +76,9 @@ func (r *Row) SeedClaim() (Claim, error) {
 	return Claim{Key: claim.Key, Original: claim.Original, Bypassed: claim.Bypassed, Result: claim.Result, Headers: claim.Headers, Omitted: claim.Omitted, OmittedDigest: claim.OmittedDigest, AppToken: claim.AppToken}, nil
 }
 
-// LineClaim gives the row the claim that a line of another system's table describes, with the line's status.
-// No outcome of a submitted claim can come, as for an event that was forwarded without a token.
+// LineClaim gives the row the claim that a line of another system's table describes, with the line's status. If
+// the status is submitted, the claim is marked like the claim of an event that was forwarded without a token,
+// because no outcome of it can arrive.
 func (r *Row) LineClaim(status Status, claim *Claim) {
 	r.Status, r.Attempt = status, 1
 	if status == Submitted {
@@ -83,9 +87,8 @@ func (r *Row) LineClaim(status Status, claim *Claim) {
 	r.setClaim(claim)
 }
 
-// SetSeedClaim gives the row of a seed the claim of the row from. The lease of a claim in progress begins
-// now, in broker time. fits reports whether a row can be stored; if the row is too long, its result is
-// omitted.
+// SetSeedClaim copies the claim of the row from into the row of a seed. The lease of a claim in progress begins
+// now, in broker time. fits reports whether a row can be stored; if the row is too long, its result is omitted.
 func (r *Row) SetSeedClaim(from *Row, now int64, fits func(*Row) bool) error {
 	claim, err := from.SeedClaim()
 	if err != nil {

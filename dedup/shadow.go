@@ -1,12 +1,12 @@
 package dedup
 
-// ShadowFate compares two verdicts on one event: the verdict of the key rule in force, and that of a rule on
-// trial, the shadow. A shadow emits nothing and drops nothing.
+// ShadowFate compares two verdicts on one event: the verdict of the key rule in force, and the verdict of a
+// rule that is tried out, the shadow. A shadow emits nothing and drops nothing.
 type ShadowFate uint8
 
 // Fates of an event. The numbers are part of the encoding of a task's shadow counts.
 const (
-	ShadowBothEmit  ShadowFate = iota // emitted, and no emitted event has the event's new key
+	ShadowBothEmit  ShadowFate = iota // emitted, and no event with the same new key was emitted before
 	ShadowBothDrop                    // a duplicate by both rules
 	ShadowWouldDrop                   // emitted, but a duplicate by the new rule
 	ShadowWouldEmit                   // a duplicate, but not by the new rule
@@ -23,14 +23,14 @@ func (f ShadowFate) String() string { return shadowFateNames[f] }
 // key, which the caller stores if store is set. emitted reports whether the rule in force emitted the event.
 // prior is the row of the new key, if found; streamTime is the stream time of the shadow's namespace.
 //
-// Only emitted events make rows. If a copy that the rule in force dropped made a row, then after the
-// promotion the first event of the new rule could be taken for a duplicate of an event that no reader
-// received. The row of a key is that of its latest emitted event, because the rule in force may emit several
-// events of the new key within a window. From the promotion on, an event of the key is a duplicate within the
-// window of that latest event, and late before it.
+// Only emitted events make rows. Otherwise a copy that the rule in force dropped would make a row, and after
+// the promotion an event could be taken for a duplicate of that copy, which no reader received. The row of a
+// new key is the row of its latest emitted event, because the rule in force may emit several events of one new
+// key within a window. After the promotion an event of the key is a duplicate if it is within the window of
+// that latest event, and late if it is before that window.
 //
-// Events of several tasks do not arrive in order of event time. So a row is stored as long as the namespace
-// retains it, however late its event is.
+// The shadow gets events from several tasks, not in order of event time. Therefore a row is stored if the
+// namespace would retain it, however late its event is.
 func DecideShadow(ev Event, emitted bool, prior Row, found bool, w Window, streamTime int64) (fate ShadowFate, row Row, store bool) {
 	has := found && w.Decides(&prior, streamTime)
 	switch known := has && w.Covers(prior.First, ev.Time); {

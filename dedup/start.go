@@ -15,13 +15,13 @@ const StartIDMax = 128
 // decideQuestion decides on a start or a renewal whose token names the current attempt. Refused says why the
 // attempt is superseded.
 //
-// A start is granted to one start id only. The same start id gets the grant again, because the answer may
-// have been lost. From the grant on no duplicate takes the claim over, however long the executor is silent:
-// it may have done the work, and nobody else can know. The grant ends with the attempt, by an outcome or with
-// the window.
+// A start is granted to one start id only. The same start id gets the grant again, because the answer may have
+// been lost. After the grant no duplicate takes the claim over, however long the executor is silent, because
+// the executor may have done the work, and nobody else can know whether it did. The grant ends with the
+// attempt: by an outcome, or at the end of the window.
 //
-// A renewal restarts the lease. A started claim has no lease, so its renewal only confirms that the attempt
-// is current.
+// A renewal restarts the lease. A claim whose start was granted has no lease any more, so a renewal of it only
+// confirms that the attempt is current.
 func (s *OutcomeDecision) decideQuestion(o *Outcome) {
 	claim := &s.Claim
 	_, legal := s.Row.Status.move(outcomeSteps[o.Kind])
@@ -36,7 +36,8 @@ func (s *OutcomeDecision) decideQuestion(o *Outcome) {
 		if o.Kind == OutcomeStart {
 			claim.StartID = o.StartID
 		}
-		// A time far ahead is from a broker whose clock was set back since.
+		// If claim.Since is far ahead, it was written while the clock of a broker was ahead; that clock was set
+		// back since.
 		if o.ReceivedAt > claim.Since || claim.Since > o.ReceivedAt+clocksApartMax {
 			claim.Since = o.ReceivedAt
 		}

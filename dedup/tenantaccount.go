@@ -12,19 +12,20 @@ type TenantShare struct {
 	Interval time.Duration // average time between two events; 0 for no bound
 }
 
-// TenantBurst is the pause after which a tenant may send, at once, as many events as its rate allows in
-// TenantBurst.
+// TenantBurst bounds the burst of a tenant: after a pause of TenantBurst or longer, the tenant may send at once
+// as many events as its rate allows in TenantBurst.
 const TenantBurst = 10 * time.Second
 
-// dueKnown is a flag in the lowest bit of TenantAccount.due, which otherwise has nanoseconds: one nanosecond
-// decides nothing.
+// dueKnown is a flag in the lowest bit of TenantAccount.due, which otherwise has nanoseconds: the flag changes
+// the time by one nanosecond at most, which changes no decision.
 const dueKnown = 1
 
 // tenantBuckets is the number of buckets that count new keys: 16 divide the window, and one more has the keys
-// that are just leaving it. So a key counts up to a 16th of the window too long, never too short.
+// that are just leaving it. Therefore a key is counted for at most a 16th of the window too long, and never too
+// short.
 const tenantBuckets = 16 + 1
 
-// TenantCounts counts the events of a tenant by what became of them.
+// TenantCounts counts the events of a tenant by the result of their check.
 type TenantCounts struct {
 	Events, Unique, Duplicates, Over uint64
 }
@@ -37,12 +38,12 @@ func (c *TenantCounts) Add(other *TenantCounts) {
 // TenantAccount is what a task knows about one tenant of a route. All times are broker time.
 type TenantAccount struct {
 	TenantCounts
-	// due is when the next event would be due, in Unix ns, if the tenant used its rate evenly. It may be up
-	// to TenantBurst ahead of now. Its flag dueKnown is set once the task has learned since when events of
-	// the tenant may still be missing.
+	// due is when the next event would be due, in Unix ns, if the tenant used its rate evenly. It may be up to
+	// TenantBurst ahead of now. The flag dueKnown in it is set once the task has learned the time since which
+	// events of the tenant may still be missing (TenantTime.since).
 	due int64
-	// newest is the number of the bucket with the newest keys. buckets has the counts of that bucket and of
-	// those before it; bucket n is at index n modulo tenantBuckets.
+	// newest is the number of the bucket with the newest keys. buckets has the counts of that bucket and of the
+	// buckets before it; bucket n is at index n modulo tenantBuckets.
 	newest  int64
 	buckets [tenantBuckets]uint32
 	keys    int64 // in all buckets
@@ -54,7 +55,7 @@ func (a TenantAccount) KeysAt(width, now int64) int64 {
 	return a.keys
 }
 
-// isIdle reports whether nothing in the account influences a decision any more.
+// isIdle reports whether the account could be removed without changing a decision.
 func (a *TenantAccount) isIdle(bucket, now int64) bool {
 	return a.due <= now && (a.keys == 0 || bucket-a.newest >= tenantBuckets)
 }
@@ -62,12 +63,13 @@ func (a *TenantAccount) isIdle(bucket, now int64) bool {
 // take grants an event to the tenant, or returns how long the tenant has to wait because the event is over
 // its share.
 //
-// at.since is the broker time since which events may be missing, that is were sent but have not reached the
-// task. What the tenant did not use before at.since is lost. What it did not use later is kept, because
-// events of another input may still ask for it. So the task grants what all events together were due since
-// then, in whatever order it gets them. After a restart the task takes nothing away until it knows at.since
-// again. On the first start the inputs begin at times of their own: until the task knows at.since, it counts
-// events that were sent earlier as nothing.
+// at.since is a broker time: events that were sent since then may be missing, because they have not reached the
+// task yet. If the tenant did not use its rate before at.since, that part of its share is lost. The share that
+// it did not use later is kept, because events of another input, which arrive later, may still need it.
+// Therefore the task grants the share of the whole time since at.since, in whatever order it gets the events.
+// After a restart the task removes no unused share until it knows at.since again. At the first start of the app
+// each input begins at a different time. Therefore, until the task knows at.since, events that were sent more
+// than TenantBurst ago do not count against the share.
 func (a *TenantAccount) take(share TenantShare, at TenantTime) (wait time.Duration) {
 	if share.Interval <= 0 {
 		return 0
@@ -104,8 +106,8 @@ func (a *TenantAccount) advance(bucket int64) {
 // place returns the index of a bucket in TenantAccount.buckets.
 func place(bucket int64) int64 { return (bucket%tenantBuckets + tenantBuckets) % tenantBuckets }
 
-// keysTo returns the keys of the window that ends with a bucket. It first removes the keys that have left
-// that window.
+// keysTo returns the number of new keys in the window that ends with a bucket. It first removes the keys that
+// have left that window.
 func (a *TenantAccount) keysTo(bucket int64) (keys int64) {
 	a.advance(bucket)
 	for i := a.newest; i > max(a.newest, bucket)-tenantBuckets; i-- {
@@ -117,7 +119,8 @@ func (a *TenantAccount) keysTo(bucket int64) (keys int64) {
 }
 
 // add counts a new key. The bucket may be earlier than the newest one, because a worker may read one input
-// before another. A key that has already left the window of the newest key is not counted.
+// before another. A key in a bucket that has already left the window, which ends with the newest key, is not
+// counted.
 func (a *TenantAccount) add(bucket int64) {
 	a.advance(bucket)
 	if bucket <= a.newest-tenantBuckets {

@@ -17,28 +17,29 @@ type TenantState struct {
 	Accounts map[string]TenantAccount // by name of the tenant; OtherTenants is one of the names
 }
 
-// OtherTenants is the name of the account that all tenants without an account of their own share.
+// OtherTenants is the name of the account that is shared by all tenants for which the task keeps no separate
+// account.
 const OtherTenants = ""
 
-// Tenants has the accounts of a route's tenants in one task: as the last transaction left them, with the
-// changes of the open transaction. Its decisions depend only on the events, their times and the state. So a
-// task that goes on elsewhere knows all that was granted. Until it knows how far the inputs were read, it may
-// grant more, see TenantAccount.take.
+// Tenants has the accounts of a route's tenants in one task: as the last transaction left them, plus the
+// changes of the open transaction. The decisions depend only on the events, their times and this state.
+// Therefore, when a task moves to another worker, it knows there what was granted before. Until it knows how
+// far the inputs were read, it may grant more, see TenantAccount.take.
 type Tenants struct {
 	width    int64
 	most     int
 	accounts map[string]*TenantAccount
 	swept    int64
-	// before has the accounts that the open transaction has changed, as they were before; nil for a new
-	// account.
+	// before has the accounts that the open transaction has changed, with their content before the transaction;
+	// nil for an account that is new.
 	before      map[string]*TenantAccount
 	sweptBefore int64
 	changed     bool
 }
 
-// NewTenants returns the accounts of a task without events, for a window. most is how many tenants may have
-// an account of their own, in addition to the tenants with a quota of their own; it is bounded because a
-// sender may invent any number of names. The other tenants share one account and its quota.
+// NewTenants returns the accounts of a task without events, for a window. most is how many tenants may have a
+// separate account, in addition to the tenants for which the route sets a separate quota. The number is bounded
+// because a sender may invent any number of names. All further tenants share one account and its quota.
 func NewTenants(window time.Duration, most int) *Tenants {
 	return &Tenants{
 		width: max(1, window.Milliseconds()/(tenantBuckets-1)), most: most, accounts: map[string]*TenantAccount{}, before: map[string]*TenantAccount{},
@@ -52,19 +53,19 @@ type TenantTurn struct {
 	at      TenantTime
 }
 
-// TenantTime says when an event was sent, in broker time, ms. A tenant's events count at the time when they
-// were sent. So an outage puts no tenant over its quota, although afterwards the task gets the events of
-// hours within seconds, and all events of one input before the events of another.
+// TenantTime says when an event was sent, in broker time, ms. A tenant's events count at the time at which they
+// were sent. Therefore an outage brings no tenant over its quota, although after it the task gets the events of
+// hours within seconds, and may get all events of one input before the events of another.
 type TenantTime struct {
 	now   int64 // when the task got the event
-	sent  int64 // when the event was sent, as its own record says, but not before since
-	since int64 // every event that the task does not have yet was sent at this time or later; 0 for unknown
+	sent  int64 // when the event was sent, according to its own record, but never earlier than since
+	since int64 // every event that the task has not got yet was sent at this time or later; 0 if unknown
 }
 
 // NewTenantTime returns the time of an event that a task got at now. sent is the time in the event's own
-// record, which the sender may have invented. So the task believes only that the event is one of those that
-// it did not have at since: sent is moved to since if it is earlier. since is 0 where the task does not know
-// it.
+// record, which the sender may have invented. The task trusts it only as far as its own knowledge allows: the
+// task had not got the event before, so the event was sent at since or later, and an earlier sent is replaced
+// by since. since is 0 if the task does not know it.
 func NewTenantTime(now, sent, since int64) TenantTime {
 	since = min(max(since, 0), now)
 	if sent <= 0 {
@@ -73,7 +74,8 @@ func NewTenantTime(now, sent, since int64) TenantTime {
 	return TenantTime{now: now, sent: min(max(sent, since), now), since: since}
 }
 
-// passed returns the time before which no event can come any more, as far as the task knows.
+// passed returns the time before which no event was sent that the task could still get, as far as the task
+// knows.
 func (t TenantTime) passed() int64 {
 	if t.since == 0 {
 		return t.now
@@ -81,8 +83,8 @@ func (t TenantTime) passed() int64 {
 	return t.since
 }
 
-// Turn begins an event of a tenant. own says that the tenant has a quota of its own; such a tenant always has
-// an account. The turn is valid until the next one.
+// Turn begins an event of a tenant. own says that the route sets a separate quota for the tenant; such a tenant
+// always has a separate account. The turn is valid until the next one.
 func (t *Tenants) Turn(name []byte, own bool, at TenantTime) TenantTurn {
 	if _, known := t.accounts[string(name)]; !known && !own && len(t.accounts) >= t.most {
 		if t.sweep(at); len(t.accounts) >= t.most {
@@ -92,7 +94,8 @@ func (t *Tenants) Turn(name []byte, own bool, at TenantTime) TenantTurn {
 	return TenantTurn{account: t.open(name), of: t, at: at}
 }
 
-// open returns the account of a tenant for a change, and remembers what it was before the open transaction.
+// open returns the account of a tenant for a change, and remembers the content of the account before the open
+// transaction.
 func (t *Tenants) open(name []byte) *TenantAccount {
 	t.note()
 	a := t.accounts[string(name)]
@@ -110,7 +113,7 @@ func (t *Tenants) open(name []byte) *TenantAccount {
 	return a
 }
 
-// note marks the open transaction as one that changes accounts.
+// note records that the open transaction changes accounts.
 func (t *Tenants) note() {
 	if !t.changed {
 		t.changed, t.sweptBefore = true, t.swept
@@ -158,8 +161,8 @@ func (t *TenantTurn) HasRoom(share TenantShare) bool {
 }
 
 // bucket returns the bucket in which a new key counts: the bucket of the time when the event was sent. If the
-// newest bucket of the account is in the future, the key counts there: broker time went back, or the window
-// was changed.
+// newest bucket of the account is in the future, because broker time was set back or the window was changed,
+// the key counts in that bucket.
 func (t *TenantTurn) bucket() int64 {
 	if newest := t.account.newest; newest > t.at.now/t.of.width {
 		return newest
@@ -213,8 +216,8 @@ func (t *Tenants) State() TenantState {
 	return TenantState{Width: t.width, Swept: t.swept, Accounts: all}
 }
 
-// Counts returns the sum of the counts of all tenants, and how many tenants have an account of their own,
-// both without the open transaction.
+// Counts returns the sum of the counts of all tenants, and how many tenants have a separate account. Both are
+// without the changes of the open transaction.
 func (t *Tenants) Counts() (sum TenantCounts, tenants int) {
 	for name, a := range t.accounts {
 		if before, changed := t.before[name]; changed {
@@ -237,9 +240,9 @@ func (t *Tenants) Counts() (sum TenantCounts, tenants int) {
 	return sum, tenants
 }
 
-// Load replaces the accounts by those of a checkpoint. If the window has changed, all keys of a tenant count
-// as if they came at the end of its newest bucket: they count too long by up to the new window and a 16th of
-// the former one.
+// Load replaces the accounts by the accounts in a checkpoint. If the window has changed, all keys of a tenant
+// count as if they had come at the end of the tenant's newest bucket. They may be counted too long, by up to
+// the new window plus a 16th of the former window.
 func (t *Tenants) Load(s *TenantState) {
 	t.accounts, t.swept = make(map[string]*TenantAccount, len(s.Accounts)), s.Swept
 	for name, a := range s.Accounts {

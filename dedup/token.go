@@ -10,11 +10,11 @@ import (
 )
 
 // A Token names one attempt at one claim. The executor sends the token back with the outcome, and the task
-// refuses a token of an older attempt, of an expired claim, or of another app.
+// refuses a token if it belongs to an older attempt, to an expired claim, or to another app.
 type Token struct {
 	NamespaceID uint8
-	// App identifies the app that dispatched the attempt; 0 in a token of a build that
-	// did not name it.
+	// App identifies the app that dispatched the attempt; 0 in a token of an earlier build, which did not write
+	// the app into tokens.
 	App       uint64
 	Partition int32 // partition of the task that made the claim
 	Digest    Digest
@@ -25,7 +25,7 @@ type Token struct {
 // Versions of the text. Only tokenVersionApp names the app.
 const tokenVersion, tokenVersionApp = 1, 2
 
-// ErrToken is wrapped by every error of ParseToken.
+// ErrToken is the error that every error of ParseToken wraps.
 var ErrToken = errors.New("no claim token")
 
 var tokenSum = crc32.MakeTable(crc32.Castagnoli)

@@ -6,8 +6,8 @@ func (ev *ClaimEvent) LeaseIsOver(claim *Claim, rule ClaimRule) bool {
 	return ev.Evidence.over(ev, claim, &rule)
 }
 
-// LeasesBefore returns a broker time such that every lease that began before it is over, except the leases of
-// started claims. It returns false if the evidence ends no lease.
+// LeasesBefore returns a broker time: every lease that began before that time is over, except the leases of
+// claims whose start was granted. It returns false if the evidence ends no lease.
 func (e *LeaseEvidence) LeasesBefore(rule *ClaimRule) (at int64, known bool) {
 	if e.OutcomesReadTo == NoStreamTime {
 		return 0, false

@@ -8,8 +8,9 @@ const NoStreamTime int64 = math.MinInt64
 
 // Window is a route's rule of time. All values are milliseconds of event time.
 //
-// A row first seen at f covers the events in [f-Size, f+Size], both ends included. A later event is
-// AfterWindow and replaces the row. A row of an earlier window decides on an earlier event, see DecideBelow.
+// A row first seen at f covers the events in [f-Size, f+Size], both ends included. An event after that range is
+// AfterWindow, and its row replaces the row. On an event before that range, a row of an earlier window decides,
+// see DecideBelow.
 type Window struct {
 	Size  int64 // how far, before or after, a duplicate may be from the first event
 	Grace int64 // how far beyond Size an event may lie behind stream time
@@ -17,15 +18,15 @@ type Window struct {
 	// ClampFuture sets an event that is after broker time + Skew to that time. Without ClampFuture such an
 	// event is Invalid.
 	ClampFuture bool
-	// Changed reports that Size or Grace had other values before. Rows first seen before Since may then be
-	// missing, so they count as absent, and every event before LateBefore is late.
+	// Changed reports that Size or Grace had other values before. If Changed is set, rows first seen before
+	// Since may be missing, so all of them count as absent, and every event before LateBefore is late.
 	Changed           bool
 	Since, LateBefore int64
 }
 
-// Retention is how far behind stream time a row is retained: 2*Size + Grace. An event in time may be
-// Size+Grace behind stream time, and its first event one Size more. An older row could only change Unique to
-// AfterWindow.
+// Retention is how far behind stream time a row is retained: 2*Size + Grace. An event that is not late is at
+// most Size+Grace behind stream time, and the first event of its key may be Size older than the event. A row
+// older than that could only change the verdict Unique to AfterWindow.
 func (w Window) Retention() int64 { return saturate(saturate(w.Size, w.Size), w.Grace) }
 
 // Covers reports whether an event at t is a duplicate of an event first seen at first.
@@ -64,8 +65,8 @@ func (w Window) Horizon(streamTime int64) int64 {
 	return horizon
 }
 
-// Over reports whether the window of a row first seen at first is over at a stream time. From then on a
-// duplicate of the row can only be an event behind stream time.
+// Over reports whether the window of a row first seen at first is over at a stream time. After that, only an
+// event that is behind stream time can be a duplicate of the row.
 func (w Window) Over(first, streamTime int64) bool {
 	return streamTime != NoStreamTime && streamTime > saturate(first, w.Size)
 }
@@ -93,8 +94,8 @@ func (w Window) Admit(t, streamTime, brokerTime int64) (Verdict, int64) {
 }
 
 // NextStreamTime returns the stream time after an event with time t that Admit admitted at time admitted. It
-// never decreases. An event whose time was clamped does not move it: the clock of the event's sender is
-// wrong, and would make the events of other senders late.
+// never decreases. An event whose time was clamped does not move stream time, because the clock of its sender
+// is wrong, and stream time by that clock would make the events of other senders late.
 func NextStreamTime(streamTime, t, admitted int64) int64 {
 	if admitted != t {
 		return streamTime

@@ -1,20 +1,20 @@
 package dedup
 
-// Known returns the window with the limits of what a former window has left: the rows first seen from since
-// on are all there, and an event is late if it is before lateBefore.
+// Known returns the window, limited to the rows that a former window has kept: all rows first seen at since or
+// later are stored, and an event before lateBefore is late.
 func (w Window) Known(since, lateBefore int64) Window {
 	w.Changed, w.Since, w.LateBefore = true, since, lateBefore
 	return w
 }
 
-// SameRetention reports whether both windows call the same events late and retain the same rows: they have
-// the same size and grace.
+// SameRetention reports whether both windows call the same events late and retain the same rows: this is so if
+// they have the same size and grace.
 func (w Window) SameRetention(other Window) bool {
 	return w.Size == other.Size && w.Grace == other.Grace
 }
 
-// ChangeTo returns next as the window that holds from a stream time on, after w. w may itself be a changed
-// window.
+// ChangeTo returns the window next in the form in which it replaces w at a stream time. w may itself be the
+// result of a change.
 //
 //   - Rows: all rows that w retains are stored, so the rows first seen from w's horizon on are known.
 //   - Late events: an event that was late under w stays late, because such an event may have been emitted
@@ -25,7 +25,7 @@ func (w Window) SameRetention(other Window) bool {
 // Example: at a change from 1 h to 24 h without grace the rows of the last 2 h are known. So from an event
 // time 22 h later on, every event is judged by the full 24 h.
 //
-// Without a stream time w has not removed any row, so next holds without limits.
+// If there is no stream time yet, w has not removed any row, so next is returned without limits.
 func (w Window) ChangeTo(next Window, streamTime int64) Window {
 	next.Changed, next.Since, next.LateBefore = w.Changed, w.Since, w.LateBefore
 	if w.SameRetention(next) || streamTime == NoStreamTime {
@@ -38,8 +38,8 @@ func (w Window) ChangeTo(next Window, streamTime int64) Window {
 	return next.Known(w.Horizon(streamTime), late)
 }
 
-// FullFrom returns the event time in ms from which on every event is judged by the whole window. It is the
-// least int64 for a window that has not changed.
+// FullFrom returns the event time in ms from which on every event is judged by the whole window. For a window
+// that was never changed, it is the lowest int64.
 func (w Window) FullFrom() int64 {
 	if !w.Changed {
 		return NoStreamTime
@@ -47,8 +47,8 @@ func (w Window) FullFrom() int64 {
 	return max(w.LateBefore, saturate(w.Since, w.Size))
 }
 
-// IsWhole reports whether the change has no effect any more at a stream time or later. Then the window is the
-// same as a window that never changed.
+// IsWhole reports whether, at a stream time and later, the change of the window has no effect any more. Then
+// the window is the same as a window that never changed.
 func (w Window) IsWhole(streamTime int64) bool {
 	return !w.Changed || streamTime != NoStreamTime &&
 		w.Since <= saturate(streamTime, -w.Retention()) && w.LateBefore <= w.earliest(streamTime)

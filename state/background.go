@@ -15,8 +15,8 @@ import (
 // errStopped ends a flush or merge because the store is closing or has failed.
 var errStopped = errors.New("store is closing")
 
-// runBackground is the only goroutine that writes to Badger. A flush takes
-// precedence over all other work; a running merge stops for it.
+// runBackground is the only goroutine that writes to Badger. A flush takes precedence over all other work; a
+// running merge pauses to let a flush go first.
 func (s *Store) runBackground() {
 	defer close(s.backgroundDone)
 	for {
@@ -43,8 +43,8 @@ func (s *Store) runBackground() {
 	}
 }
 
-// markOpen sets STATUS to open, once, after the first round of background work with files. By then the
-// process has read the files and has survived that.
+// markOpen sets STATUS to open, once, after the first round of background work with files. By then the process
+// has read the files without being killed by them.
 func (s *Store) markOpen() error {
 	if s.markedOpen || !s.db.hasFiles() {
 		return nil
@@ -54,8 +54,8 @@ func (s *Store) markOpen() error {
 }
 
 // notePosition writes the position of the manifest to STATUS. While the status in that file is still opening,
-// the file counts how often the process died in a row, so notePosition writes nothing. markOpen later writes
-// the position together with the status open.
+// the file counts how many times in a row the process died while it opened the files, so notePosition writes
+// nothing. markOpen later writes the position together with the status open.
 func (s *Store) notePosition() error {
 	if !s.markedOpen {
 		return nil
@@ -181,13 +181,14 @@ func (s *Store) commitManifest(next *manifest, flushed bool) error {
 	return nil
 }
 
-// acquireScratch waits until fewer than BackgroundJobs flushes, or merges and collections, of the process are
-// running. While it waits it flushes the tables that it gets from frozen, unless frozen is nil, and releases
-// mapped memory, because neither can wait for the merges of other stores. If it flushed a table or took a
-// wake-up, it asks for another round of background work.
+// acquireScratch waits for a scratch of the channel from: until fewer than BackgroundJobs flushes of the
+// process are running, or fewer than BackgroundJobs merges and collections. While it waits, it flushes the
+// tables that it receives from frozen, unless frozen is nil, and releases mapped memory, because these two must
+// not wait for the merges of other stores. If it flushed a table or consumed a wake-up meanwhile, it asks for
+// another round of background work.
 func (s *Store) acquireScratch(from chan *scratch, frozen <-chan *frozenTable) (*scratch, error) {
 	for woken := false; ; {
-		s.releaseMapped() // a release may be due for which runBackground took the wake-up
+		s.releaseMapped() // runBackground may have consumed the wake-up for a release that is due
 		select {
 		case work := <-from:
 			if woken {
@@ -207,13 +208,13 @@ func (s *Store) acquireScratch(from chan *scratch, frozen <-chan *frozenTable) (
 	}
 }
 
-// mergeBacklogFactor bounds the backlog of merges: with this many times MergeFanIn runs below the top tier,
-// the owner may not freeze (backpressure).
+// mergeBacklogFactor bounds the backlog of merges: while there are mergeBacklogFactor times MergeFanIn runs
+// below the top tier, the owner must not freeze its table (backpressure).
 const mergeBacklogFactor = 6
 
-// returnToken lets the owner freeze again after a flush, unless too many runs wait for a merge: flushes come
-// before merges, so a fast writer would otherwise add runs without bound. merged reports that no merge can
-// reduce the runs.
+// returnToken lets the owner freeze again after a flush, unless too many runs wait for a merge: flushes take
+// precedence over merges, so without this limit a fast writer would add runs without bound. merged reports that
+// no merge can reduce the number of runs.
 func (s *Store) returnToken(merged bool) {
 	if s.owesToken && (merged || s.countMergeable() < mergeBacklogFactor*s.host.cfg.MergeFanIn) {
 		s.owesToken = false
@@ -292,7 +293,7 @@ func (s *Store) deleteDeadRuns() error {
 	return nil
 }
 
-// Badger rewrites a value-log file when garbage is at least the share collectRatio of the file. It counts a
+// Badger rewrites a value-log file when garbage is at least the share collectRatio of the file. Badger counts a
 // deleted block as garbage only after it has compacted the block's tombstone.
 const (
 	collectRatio = 0.5
@@ -336,9 +337,9 @@ func (s *Store) collectValueLog() error {
 	return s.deleteOrphanRuns()
 }
 
-// flushTombstones makes Badger flush its memtable. Badger can then count, in a later round, deleted blocks as
-// garbage whose tombstones were still in the memtable. Few tombstones do not fill a memtable by themselves:
-// with flushTombstones stores of a million rows took 27 bytes a key instead of 31.
+// flushTombstones makes Badger flush its memtable. The tombstones of deleted blocks are then compacted in a
+// later round, so that Badger counts these blocks as garbage. Few tombstones do not fill a memtable by
+// themselves: with flushTombstones, stores of a million rows took 27 bytes per key on disk instead of 31.
 func (s *Store) flushTombstones() error {
 	if s.garbage < s.filled+uint64(s.host.valueLogBytes) {
 		return nil // an earlier call has flushed the tombstones of this garbage
@@ -351,9 +352,9 @@ func (s *Store) flushTombstones() error {
 	return nil
 }
 
-// collectFile rewrites one file of the value log. It counts as a merge (mergeScratch), because it maps a file
-// that it reads and one that it writes: when eight stores did so at the same time, they released no mapped
-// memory for a second.
+// collectFile rewrites one file of the value log. It counts as a merge (mergeScratch), because it maps two
+// files, the file that it reads and the file that it writes: when eight stores collected at the same time, none
+// of them released mapped memory for a second.
 func (s *Store) collectFile() error {
 	work, err := s.acquireScratch(s.host.mergeScratch, s.frozen)
 	if err != nil {

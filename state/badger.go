@@ -25,16 +25,17 @@ import (
 const (
 	// memTableBytes is small, because the collection of the value log counts a deleted page as garbage only
 	// after its tombstone was flushed and compacted. A page takes some 150 bytes of the memtable. Never lower
-	// the value: Badger ends the process when it opens a write-ahead log larger than the memtable, so
-	// prepareFiles rejects such a log.
+	// the value: when Badger opens a write-ahead log larger than the memtable, it ends the process, so
+	// prepareFiles rejects such a log, and the store would have to be rebuilt.
 	memTableBytes = 128 << 10
 	// valueThreshold is so high that manifests are in the LSM tree and not in the value log. The collection
 	// of the value log can restore deleted entries (measured with Badger 4.9.6).
 	valueThreshold = 4 << 10
 	valueLogBytes  = 8 << 20
 	// baseTableBytes is small, because Badger clears twice as much memory for the first table that it builds,
-	// and after a kill it builds one when it opens. With Badger's default of 2 MiB, a fifth of the CPU of
-	// BenchmarkOpen was spent on that. The keys of a million rows have some 300 KiB.
+	// and after a kill it builds one when it opens. With Badger's default of 2 MiB, BenchmarkOpen spent a fifth
+	// of its CPU time on that. A table need not be large: the keys of the pages of a million rows take some 300
+	// KiB.
 	baseTableBytes = 256 << 10
 )
 
@@ -45,8 +46,8 @@ func badgerOptions(dir string, valueLogBytes int64, log *slog.Logger) badger.Opt
 		WithMemTableSize(memTableBytes).WithNumMemtables(2).
 		WithBaseTableSize(baseTableBytes).WithBaseLevelSize(16 << 20).
 		WithNumCompactors(0).WithNumLevelZeroTablesStall(math.MaxInt). // see database.compact
-		// Flatten compacts level zero, if there is no other level, only if it has more tables than this
-		// number. With 5, the default, garbage took 70 % more disk in stores of a million rows.
+		// If there is no level but level zero, Flatten compacts it only if it has more tables than this number.
+		// With 5, the default, garbage took 70 % more disk in stores of a million rows.
 		WithNumLevelZeroTables(1).
 		WithNumGoroutines(1).
 		WithValueThreshold(valueThreshold).WithValueLogFileSize(valueLogBytes).

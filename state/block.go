@@ -13,8 +13,8 @@ import (
 // must quarantine the directory and rebuild the store from the changelog.
 var ErrCorrupt = errors.New("corrupt state")
 
-// ErrForeign is wrapped when the identity of a directory is not the caller's.
-// The remedy is the same as for ErrCorrupt.
+// ErrForeign is wrapped if the identity in a directory differs from the identity that the caller of Open gave.
+// As for ErrCorrupt, the caller must quarantine the directory and rebuild the store.
 var ErrForeign = errors.New("foreign state")
 
 // blockHeader starts every value of a run in Badger: a page, a chunk of a large page, or a chunk of the

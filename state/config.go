@@ -19,8 +19,7 @@ type Config struct {
 	// each. The open stores share it equally; each store gets at least 4096
 	// rows and at most FlushRows.
 	MemoryRows int `env:"MEMORY_ROWS" envDefault:"2097152" help:"rows in memory of all tasks of the process, about 70 bytes each"`
-	// PageBytes is the target size of a page. One look-up reads and verifies
-	// one page.
+	// PageBytes is the target size of a page. A look-up in a run reads and verifies one page.
 	PageBytes int `env:"PAGE_BYTES" envDefault:"8192" help:"target size of a page of rows; one look-up on disk reads one page"`
 	// MergeFanIn is how many runs of similar size one merge joins.
 	MergeFanIn int `env:"MERGE_FAN_IN" envDefault:"4" help:"runs of similar size that are merged into one"`

@@ -9,8 +9,8 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// database is a store's Badger database. Reads are safe from any goroutine, writes only from one. Before
-// attach it has no files; no goroutine reads it then, because the view of such a store names no run.
+// database is a store's Badger database. Reads are safe from any goroutine, writes only from one. Before attach
+// the database has no files, and no goroutine reads it, because the view of a store without files names no run.
 type database struct {
 	*badger.DB // nil before attach
 	// readTxn reads at the greatest version, so it sees every commit. Badger does not track this transaction,
@@ -27,7 +27,7 @@ type database struct {
 	releaseMapped func() // called after every releasePages pages that the store writes
 }
 
-// newDatabase returns a database without files. The caller sets the two callbacks, which do nothing so far.
+// newDatabase returns a database without files. Its two callbacks do nothing until the caller replaces them.
 func newDatabase() *database {
 	return &database{boundMapped: func() {}, releaseMapped: func() {}}
 }
@@ -74,12 +74,12 @@ func (db *database) compact(atLeast int) error {
 }
 
 // fillMemTable writes as much as fits into a memtable, so that Badger begins to flush the memtable in use,
-// with the tombstones in it. It does not wait for the flush.
+// which contains the tombstones. It does not wait for the flush.
 func (db *database) fillMemTable() error {
 	filler := make([]byte, valueThreshold/2) // so small that it is stored in the memtable, not in the value log
 	w := batch{db: db}
-	// Only the transaction after the one that fills the memtable begins the flush. One transaction has at
-	// most 15 % of a memtable.
+	// Badger begins the flush only with the transaction that follows the filling transaction, so the loop
+	// writes a quarter more than a memtable. A transaction has at most 15 % of a memtable.
 	for n := range memTableBytes * 5 / 4 / len(filler) {
 		if err := w.do(func(txn *badger.Txn) error { return txn.Set([]byte{fillerPrefix, byte(n)}, filler) }); err != nil {
 			return fmt.Errorf("write filler: %w", err)
@@ -319,7 +319,7 @@ func (w *batch) do(op func(*badger.Txn) error) error {
 	if !errors.Is(err, badger.ErrTxnTooBig) {
 		return err
 	}
-	// Keep the buffer: it contains the value of this write.
+	// The buffer must stay, because it contains the value of this write.
 	if err := w.flush(); err != nil {
 		return err
 	}

@@ -27,8 +27,8 @@
 //     blocks are orphans; Open and each garbage collection delete them.
 //  2. A run id is never reused. Each block has id, nonce, position, length and checksum: reading an old,
 //     moved, lost or damaged page is ErrCorrupt, and never looks like an absent row.
-//  3. The manifest's position is the changelog offset below which its runs have every row, and none of an
-//     open transaction; its checkpoint is valid at that position.
+//  3. The manifest's position is a changelog offset: its runs have every row below that offset, and no row of
+//     an open transaction; its checkpoint is valid at that position.
 //  4. Runs are ordered by age, and only consecutive runs are merged.
 //  5. Eviction changes no verdict: a row is evicted only if no older row of its namespace is retained, so
 //     that Get returns the newest row of a digest or an expired one, never an older row that still decides.

@@ -12,10 +12,10 @@ import (
 // one block, so a look-up touches one cache line. With 16 bits a key, about one absent key in a thousand is a
 // false hit; there are no false misses.
 //
-// The first half of a digest selects the block, as it also selects the page. So a run, whose rows are written
-// in order of digest, fills its filter from the first block to the last. If the second half selected the
-// block, each key would miss the CPU cache: at 50 million keys that took 5 % of the process's CPU. The second
-// half selects the bits.
+// The first half of a digest selects the block of the filter, and it also selects the page. Because the rows of
+// a run are written in order of digest, the filter of a run is filled from its first block to its last. If the
+// second half selected the block, each key would miss the CPU cache: at 50 million keys that took 5 % of the
+// process's CPU. The second half selects the bits.
 //
 // A binary fuse filter of 8 bits would take 40 % less memory. But building it takes four times as long and
 // additional memory, and a look-up misses the CPU cache three times instead of once.

@@ -26,7 +26,8 @@ type Host struct {
 	reg     prometheus.Registerer
 
 	// Each running flush takes a scratch from flushScratch, and each merge or collection takes one from
-	// mergeScratch. So the number of scratches bounds how many of them run at a time.
+	// mergeScratch. So the number of scratches bounds how many flushes, and how many merges and collections,
+	// run at the same time.
 	flushScratch chan *scratch
 	mergeScratch chan *scratch
 
@@ -80,7 +81,7 @@ func NewHost(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Host, er
 	return h, nil
 }
 
-// openingsUsual is how many stores may open their files at the same time if nobody calls LimitOpenings.
+// openingsUsual is how many stores may open their files at the same time unless LimitOpenings is called.
 const openingsUsual = 8
 
 // LimitOpenings sets how many stores may open their files at the same time. Call it before
@@ -101,8 +102,8 @@ func (h *Host) Close() error {
 	return nil
 }
 
-// rowsPerStore returns how many rows a store may collect before it must freeze its table. It divides by 2,
-// because a store may have two tables: the active and the frozen one.
+// rowsPerStore returns how many rows a store may collect before it must freeze its table. It divides the budget
+// by 2, because a store may have two tables at a time: the active table and the frozen table.
 func (h *Host) rowsPerStore() int {
 	share := h.cfg.MemoryRows / (2 * int(max(1, h.openStores.Load())))
 	return min(max(share, minStoreRows), h.cfg.FlushRows)
@@ -143,19 +144,19 @@ func (h *Host) putTable(t *table) {
 // Open opens the store in dir, when it is the store's turn (LimitOpenings). identity names the owner of the
 // state, such as cluster, changelog topic and partition.
 //
-// A directory that does not exist is a store without rows. The first flush creates it. Until then the rows
-// are in memory and in the changelog, so a kill loses none. If the creation fails, the store fails, and the
-// next Open creates the files at once, so that it returns the error as long as the cause lasts.
+// A directory that does not exist is a store without rows. The first flush creates it. Until then the rows are
+// in memory and in the changelog, so a kill loses no row. If the creation fails, the store fails, and the next
+// Open creates the files at once, so that Open returns the error as long as the cause lasts.
 //
 // The error wraps ErrForeign for a directory with another identity, and ErrCorrupt for unreadable or damaged
 // files. It wraps ErrUnclean for a store that was open when the host stopped. In these cases Open leaves the
-// files unchanged. For a directory that another process has locked, or without permissions, the error wraps
-// none of the three.
+// files unchanged. If another process has locked the directory, or permissions are missing, the error wraps
+// none of these three errors.
 func (h *Host) Open(dir string, identity []byte) (*Store, error) {
 	return h.OpenUntil(context.Background(), dir, identity)
 }
 
-// OpenUntil is Open for a caller that waits for its turn only until ctx is done.
+// OpenUntil does what Open does, but it waits for the store's turn only until ctx is done.
 func (h *Host) OpenUntil(ctx context.Context, dir string, identity []byte) (*Store, error) {
 	if len(identity) > maxIdentityBytes {
 		return nil, fmt.Errorf("open %s: identity has %d bytes, more than the limit of %d", dir, len(identity), maxIdentityBytes)
@@ -183,7 +184,7 @@ func (h *Host) OpenUntil(ctx context.Context, dir string, identity []byte) (*Sto
 }
 
 // hasDir reports whether Open must open files: the files in dir, or new files because their creation failed
-// before. A directory that hasDir cannot read counts as one with files, so that openFiles returns the error.
+// before. If hasDir cannot read the directory, it returns true, so that openFiles returns the error.
 func (h *Host) hasDir(dir string) bool {
 	h.mu.Lock()
 	refused := h.refused[dir]
@@ -196,8 +197,8 @@ func (h *Host) hasDir(dir string) bool {
 }
 
 // openFiles opens or creates the files of a store and reads the manifest and the filters, when it is the
-// store's turn. After an error that is no damage, such as a lock or missing permissions, STATUS is unchanged.
-// openFiles returns errStopped if quit is closed before the turn.
+// store's turn. If it fails although no file is damaged, for example because of a lock or missing permissions,
+// STATUS is unchanged. openFiles returns errStopped if quit is closed before the turn.
 func (s *Store) openFiles(quit <-chan struct{}) (*manifest, error) {
 	select {
 	case <-s.host.openings:
@@ -235,8 +236,9 @@ func (s *Store) openFiles(quit <-chan struct{}) (*manifest, error) {
 	return m, nil
 }
 
-// createFiles creates the files of a store that has none, before its first flush. All rows of the store are
-// in memory, so files that another opening has written meanwhile cannot be the files of this store.
+// createFiles creates the files of a store that has none, before its first flush. All rows of the store are in
+// memory, so if there are files in the directory now, another opening has written them, and they are not the
+// files of this store.
 func (s *Store) createFiles() error {
 	m, err := s.openFiles(s.quit)
 	if errors.Is(err, errStopped) {
@@ -297,7 +299,7 @@ func (h *Host) newStore(dir string, identity []byte) *Store {
 	return s
 }
 
-// load reads the manifest and the filters. For a new store it writes a manifest with that identity.
+// load reads the manifest and the filters. For a new store it writes a manifest with the given identity.
 func (db *database) load(identity []byte) (*manifest, error) {
 	m, err := db.manifest()
 	if err != nil {
@@ -346,8 +348,8 @@ func (s *Store) adopt(m *manifest) {
 	s.garbage = s.leftGarbage(m.runs)
 }
 
-// leftGarbage estimates how many deleted bytes earlier openings have left in the value log: all of the value
-// log except the given runs. Without this estimate a store that is opened often, as in rolling restarts,
+// leftGarbage estimates how many deleted bytes earlier openings have left in the value log: everything in the
+// value log except the given runs. Without this estimate a store that is opened often, as in rolling restarts,
 // would never collect garbage.
 func (s *Store) leftGarbage(runs []*run) uint64 {
 	files, _ := filepath.Glob(filepath.Join(s.dir, "*.vlog")) // fails only for a malformed pattern

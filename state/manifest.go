@@ -9,12 +9,13 @@ import (
 	"oncebus/dedup"
 )
 
-// manifest is the commit point of a store: only the runs that it names exist, whatever blocks Badger
-// contains. The store writes it in one small synced transaction after the blocks of its runs.
+// manifest is the commit point of a store: only the runs that the manifest names count as existing, whatever
+// other blocks Badger contains. The store writes it in one small synced transaction after the blocks of its
+// runs.
 type manifest struct {
 	// identity names the owner of the state; see Host.Open.
 	identity []byte
-	// position is the next changelog offset that the runs lack.
+	// position is the first changelog offset whose rows are not in the runs.
 	position int64
 	// checkpoint is the caller's, valid at position; nil before the first.
 	checkpoint []byte
@@ -46,7 +47,7 @@ type run struct {
 type namespaceRows struct {
 	id   uint8
 	rows uint64
-	// lastFirst is the greatest First: when it expires, all rows have expired.
+	// lastFirst is the greatest First: when a row with that First expires, all these rows have expired.
 	lastFirst int64
 }
 
@@ -55,8 +56,8 @@ type namespaceRows struct {
 //	version 1 | CRC-32C 4 of all that follows | identity | position |
 //	checkpoint | nextRun | runs
 //
-// Integers are varints. Before a byte string stands its length; before the checkpoint stands its length plus
-// one, or 0 for no checkpoint.
+// Integers are varints. A byte string is preceded by its length; the checkpoint is preceded by its length plus
+// one, or there is 0 if there is no checkpoint.
 const (
 	manifestVersion = 2
 	manifestSumFrom = 5

@@ -6,25 +6,25 @@ import (
 	"sync/atomic"
 )
 
-// The stores of a process release their value logs when the process has more resident memory than
-// residentMax, and more of it is of files than mappedMax. Half of the excess over residentMax is taken off
-// mappedMax, because a rebuild writes some 300 MB a second, and a store can release only between two calls of
-// Badger.
+// The stores of a process release their value logs when two conditions hold: the process has more resident
+// memory than residentMax, and more than mappedMax of it is mapped files. mappedMax is lowered by half of the
+// excess over residentMax, so that a release comes early enough: a rebuild writes some 300 MB a second, and a
+// store can release memory only between two calls of Badger.
 const (
 	residentMax = 768 << 20
 	mappedMax   = 192 << 20
 )
 
-// mappedCheckParts is how many pages a store reads before it checks the mapped memory again. The system maps
-// some 64 KiB with each page. With 256 pages, eight stores that judged a backlog mapped 370 MB, although the
-// limit was 20.
+// mappedCheckParts is how many pages a store reads before it checks the mapped memory again. With each page
+// that is read, the system maps some 64 KiB. With a check after 256 pages, eight stores that worked through a
+// backlog mapped 370 MB, although the limit was 20 MB.
 const mappedCheckParts = 64
 
-// mappedMemory bounds the resident memory of Badger's files, for all stores of a process. Badger maps its
-// files, and what it reads and writes stays resident until the system needs the memory. A release costs
-// little: the pages stay in the page cache, and a later access maps them again. The rest of the resident
-// memory is MemoryRows of 70 bytes, 2 bytes of filter for each row of the runs (and of a merge's inputs), and
-// Go's reserve.
+// mappedMemory bounds the resident memory of Badger's files, for all stores of a process. Badger maps its files
+// into memory, and the parts that it reads and writes stay resident until the system needs the memory. A
+// release costs little: the pages stay in the page cache, and a later access maps them again. The rest of the
+// resident memory is MemoryRows of 70 bytes, 2 bytes of filter for each row of the runs (and of a merge's
+// inputs), and Go's reserve.
 type mappedMemory struct {
 	limit, fileLimit int64 // residentMax and mappedMax, in bytes; see exceeded
 	// unsupported is set when the system cannot release mapped memory; the memory is then unbounded.

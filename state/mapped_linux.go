@@ -80,8 +80,8 @@ func parseRange(line []byte) (addressRange, error) {
 	return addressRange{numbers[0], numbers[1], numbers[2]}, nil
 }
 
-// release replaces the mapping by a mapping of the same part of the same file, without resident pages. The
-// page cache keeps what was read and written.
+// release replaces the mapping by a mapping of the same part of the same file, without resident pages. The page
+// cache keeps the data that was read and written.
 //
 // If the address is not a shared mapping of a file any more, remap_file_pages fails and changes nothing,
 // whereas madvise(MADV_DONTNEED) would erase the heap there. madvise(MADV_PAGEOUT) also drops the page cache,

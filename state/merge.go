@@ -7,17 +7,17 @@ import (
 	"slices"
 )
 
-// tiers are the bounds, in rows, between size tiers of runs. Below the top tier, fanIn runs make one merge. A
-// run of FlushRows, or of a quarter of FlushRows, reaches the top tier with one merge. In the top tier
-// topFanInFactor times as many runs make one merge, because every merge there costs as much as the first
-// flush.
+// tiers are the bounds, in rows, between the size tiers of runs. Below the top tier, a merge starts when there
+// are fanIn runs. A run of FlushRows, or of a quarter of FlushRows, reaches the top tier with one merge. In the
+// top tier a merge starts only when there are topFanInFactor times as many runs, because every merge there
+// costs as much as the first flush of its rows.
 type tiers struct {
 	bounds []uint64
 	top    int
 	fanIn  int
 }
 
-// topFanInFactor times fanIn runs make one merge in the top tier.
+// In the top tier, topFanInFactor times fanIn runs are merged at once.
 const topFanInFactor = 4
 
 // newTiers returns the tiers for a configuration: below the top tier their bounds grow by the factor
@@ -69,7 +69,8 @@ func (t tiers) pickRuns(runs []*run) []*run {
 			return runs[:n]
 		}
 	}
-	// With uneven sizes no tier may reach its number, however many runs exist.
+	// If the sizes of the runs are uneven, it can happen that no tier reaches its number of runs, however many
+	// runs exist.
 	if small >= topFanInFactor*t.fanIn {
 		return runs[:small]
 	}
@@ -130,7 +131,7 @@ func (s *Store) mergeRuns(inputs []*run) error {
 	if err != nil {
 		return err
 	}
-	// Flushes during the merge have added runs before the inputs.
+	// Flushes during the merge may have added runs, which are newer and so come before the inputs.
 	next := *s.manifest
 	at := slices.Index(next.runs, inputs[0])
 	next.runs = slices.Concat(next.runs[:at], out, next.runs[at+len(inputs):])
@@ -220,8 +221,8 @@ func (m *mergeJob) copyRows(w *runWriter) error {
 // reads.
 const samplePages = 16
 
-// estimateSize estimates the size of the merged run from a merge of the lowest digests only. They are a fair
-// sample, because digests are uniformly distributed.
+// estimateSize estimates the size of the merged run from a merge of the lowest digests only. The rows with the
+// lowest digests are a fair sample, because digests are uniformly distributed.
 func (m *mergeJob) estimateSize() (runSize, error) {
 	var pages uint32
 	for _, r := range m.inputs {

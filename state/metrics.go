@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Where the answer of a look-up came from.
+// The places in which a look-up can find its answer.
 const (
 	answerOverlay = iota
 	answerRecent

@@ -8,7 +8,8 @@ import (
 	"oncebus/dedup"
 )
 
-// prefix returns the first half of a digest. It decides the order of almost all rows, and selects their page.
+// prefix returns the first half of a digest. The prefix alone decides the order of almost all rows, and it
+// selects the page of a row.
 func prefix(d *dedup.Digest) uint64 { return binary.BigEndian.Uint64(d[:8]) }
 
 // pageOf returns which of n pages has the rows with a prefix. Digests are uniformly distributed, so the pages
@@ -23,22 +24,23 @@ func pageOf(prefix uint64, n uint32) uint32 {
 //	prefix 8 | skip 1 | widths 1 x 4 | least first 8 | least offset 8 | kinds 4 |
 //	kind 9 x kinds | digest (16 - skip) x rows | first | offset | kind | end | details
 //
-// The digests of a page start with the same skip bytes, so they are stored without them: the bytes are those
-// of prefix. The columns first, offset, kind (the number of a kind) and end (where the details of the row
-// end) have their width in bytes for each row; first and offset are differences to the least value. Integers
-// are little endian, prefix is big endian. A page without rows is empty.
+// All digests of a page start with the same skip bytes, the first bytes of prefix, so digests are stored
+// without these bytes. The columns first, offset, kind (the number of a kind) and end (where the details of the
+// row end) have their width in bytes for each row; first and offset are differences to the least value.
+// Integers are little endian, prefix is big endian. A page without rows is empty.
 //
 // The digests are next to each other, so that a search touches little memory.
 const (
 	pageHeaderBytes = 8 + 1 + 4 + 8 + 8 + 4
 	kindBytes       = 9
-	// maxSkip leaves a byte of the prefix in each digest, so that a stored digest has at least nine bytes.
+	// maxSkip leaves a byte of the prefix in each digest, so that a stored digest has at least nine bytes: one
+	// byte of the prefix and the second half.
 	maxSkip = 7
 	// rowBytes is the estimated size of a row without details.
 	rowBytes = 22
 )
 
-// rowKind has the fields in which most rows of a page agree.
+// rowKind has the fields whose values are the same in most rows of a page.
 type rowKind struct {
 	flags       byte
 	namespaceID uint8
@@ -275,8 +277,8 @@ func (b *pageBuilder) bytes() []byte {
 	if rows == 0 {
 		return nil
 	}
-	// The rows are in order of digest, so the bytes that the first and the last digest share are shared by
-	// all.
+	// The rows are in order of digest, so the leading bytes in which the first and the last digest agree are
+	// the same in all digests.
 	least := binary.BigEndian.Uint64(b.digests)
 	differ := least ^ binary.BigEndian.Uint64(b.digests[16*(rows-1):])
 	skip := min(bits.LeadingZeros64(differ)/8, maxSkip)

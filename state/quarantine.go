@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// quarantinesKept is how many quarantined directories of one store remain.
+// quarantinesKept is how many quarantined directories of one store are kept.
 const quarantinesKept = 2
 
 const quarantineInfix = ".quarantine-"

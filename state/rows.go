@@ -7,10 +7,9 @@ import (
 	"oncebus/dedup"
 )
 
-// Rows iterates over the newest applied row of every digest, in order of
-// digest, expired rows included until they are evicted. A row's Result is valid
-// until the next iteration. The caller must not call other methods during the
-// iteration. An error ends it.
+// Rows iterates over the newest applied row of every digest, in order of digest. It includes expired rows that
+// are not evicted yet. A row's Result is valid until the next iteration. The caller must not call other methods
+// during the iteration. An error ends it.
 func (s *Store) Rows() iter.Seq2[dedup.Row, error] {
 	return func(yield func(dedup.Row, error) bool) {
 		s.refreshView()

@@ -34,8 +34,8 @@ type runSource struct {
 
 func (r *runSource) next(h *head) (bool, error) {
 	row, found, err := r.nextRow()
-	// Only the first page has rows before from. next skips them one by one, because a binary search in a
-	// damaged page might skip other rows.
+	// Only the first page has rows with digests below from. next skips these rows one by one, because a binary
+	// search in a damaged page might skip other rows.
 	for found && bytes.Compare(row.Digest[:], r.from[:]) < 0 {
 		r.at++
 		row, found, err = r.nextRow()
@@ -48,7 +48,7 @@ func (r *runSource) next(h *head) (bool, error) {
 	return true, nil
 }
 
-// nextRow returns the next row and stays at it.
+// nextRow returns the next row without moving past it.
 func (r *runSource) nextRow() (row dedup.Row, found bool, err error) {
 	for r.at == r.page.rows {
 		if r.part == r.run.pages {
@@ -103,8 +103,8 @@ func (t *tableSource) next(h *head) (bool, error) {
 	return true, nil
 }
 
-// heapSource yields the rows of a table from a digest on. It costs little if the caller reads few of many
-// rows, because it does not sort the rows before it yields them.
+// heapSource yields the rows of a table from a digest on. It is fast if the caller reads only a few of many
+// rows, because it does not sort all rows first.
 type heapSource struct {
 	table *table
 	keys  []sortKey // a heap; its indexes are ordinals of the table

@@ -12,8 +12,9 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// ErrUnclean is wrapped when the host stopped while a store was open: some of the store's writes may not have
-// reached the disk (hazard E1). The remedy is the same as for ErrCorrupt.
+// ErrUnclean is wrapped if the host stopped while the store was open: some of the store's writes may not have
+// reached the disk (hazard E1). As for ErrCorrupt, the caller must quarantine the directory and rebuild the
+// store.
 var ErrUnclean = errors.New("state of a host that stopped uncleanly")
 
 // statusName is the file that tells the next Open how the store was closed. It is text, so that an operator,
@@ -25,8 +26,8 @@ var ErrUnclean = errors.New("state of a host that stopped uncleanly")
 //	tries 0
 //	position 81204
 //
-// The position is only a hint for others: Open reads the manifest. A build that does not know the line
-// ignores it.
+// The position is only a hint for other processes: Open reads the position in the manifest. A build that does
+// not know the line ignores it.
 //
 // The file has a fixed size and is overwritten in place: the write of one sector is atomic and succeeds on a
 // full disk.
@@ -142,8 +143,8 @@ func (s status) text() (string, error) {
 	return text + strings.Repeat("\n", statusBytes-len(text)), nil
 }
 
-// note overwrites the status file without a sync: only the position has changed, and it does no harm if the
-// disk gets it late.
+// note overwrites the status file without a sync, because only the position has changed, and a position that
+// reaches the disk late does no harm.
 func (s status) note(dir string) (err error) {
 	text, err := s.text()
 	if err != nil {
@@ -205,9 +206,9 @@ func syncDir(dir string) (err error) {
 	return nil
 }
 
-// checkTrust returns an error if the files must not be used in the given boot. A kill of the process leaves
-// the files complete, because the page cache outlives a process. So checkTrust rejects an open store only if
-// another boot, or an unknown one, opened it.
+// checkTrust returns an error if the files must not be used in the given boot. A kill of the process leaves the
+// files complete, because the page cache outlives a process. So checkTrust rejects a store in state open only
+// if it was opened in another boot of the host, or if the boot is unknown.
 func (s *status) checkTrust(boot string) error {
 	switch {
 	case s.state == statusClosed:

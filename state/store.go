@@ -19,7 +19,8 @@ import (
 type Store struct {
 	host *Host
 	dir  string
-	// earlier is by how many of flushSpreadSteps the store flushes before the limits in the settings.
+	// earlier says by how much this store flushes before the limits in the settings are reached, in steps
+	// (flushSpreadSteps).
 	earlier int
 	db      *database
 	log     *slog.Logger
@@ -35,7 +36,7 @@ type Store struct {
 
 	// Only the background goroutine uses these.
 	manifest     *manifest
-	owesToken    bool   // freezeToken is due once flush and merges allow it
+	owesToken    bool   // the background goroutine has to return freezeToken once flush and merges allow it
 	garbage      uint64 // bytes of deleted blocks that the value log still stores
 	filled       uint64 // garbage when the memtable was last filled; see fillMemTable
 	markedOpen   bool   // STATUS is open, no longer opening
@@ -139,9 +140,9 @@ func (s *Store) Discard() {
 	s.publishCounters()
 }
 
-// Apply adds the rows of the committed transaction to the store. position is
-// the next changelog offset that the store lacks; it must not decrease. The
-// store copies checkpoint, any bytes of the caller that are valid at position.
+// Apply adds the rows of the committed transaction to the store. position is the first changelog offset whose
+// rows the store does not have; it must not decrease. The store copies checkpoint, which is any bytes that the
+// caller wants to store together with position.
 //
 // Apply returns when the rows are in memory. It blocks only when flushes or
 // merges fall behind (backpressure). A lower position or an oversized
@@ -157,8 +158,8 @@ func (s *Store) Apply(position int64, checkpoint []byte) error {
 	return s.apply(position, checkpoint)
 }
 
-// ApplyMore is Apply with a checkpoint that consists of the previous checkpoint and more. Its cost depends on
-// the length of more only, however long the checkpoint is.
+// ApplyMore does what Apply does, with a checkpoint that is the previous checkpoint with the bytes more
+// appended. Its cost depends on the length of more only, however long the checkpoint is.
 func (s *Store) ApplyMore(position int64, more []byte) error {
 	if err := s.Err(); err != nil {
 		return err
@@ -173,8 +174,8 @@ func (s *Store) ApplyMore(position int64, more []byte) error {
 	return s.applyRows(position)
 }
 
-// Rebase is Apply for a position that may decrease, because the changelog lost its end. The store keeps its
-// rows. The files get the new position with the next flush.
+// Rebase does what Apply does, but its position may be lower than before. It is for a changelog that lost its
+// last records. The store keeps its rows. The files get the new position with the next flush.
 func (s *Store) Rebase(position int64, checkpoint []byte) error {
 	if err := s.Err(); err != nil {
 		return err
@@ -213,8 +214,8 @@ func (s *Store) applyRows(position int64) error {
 }
 
 // FlushAged begins to write the rows to disk if some are older than FlushAge. Apply does so, too, but a store
-// without transactions needs a caller of FlushAged: otherwise a kill loses rows that are only in the
-// changelog, however old.
+// without new transactions needs a caller of FlushAged. Otherwise its last rows stay only in memory and in the
+// changelog, however old they are, and after a kill they must be restored from the changelog.
 func (s *Store) FlushAged() {
 	if s.dirtySince.IsZero() || time.Since(s.dirtySince) < sooner(s.host.cfg.FlushAge, s.earlier) {
 		return
@@ -227,12 +228,12 @@ func (s *Store) FlushAged() {
 }
 
 // flushSpreadSteps and flushSpread spread the flushes of a process's stores over the last quarter of the time
-// to a flush. The tasks of one topic begin together and fill together. If they flushed together, their events
-// would all wait for the disk at the same moment.
+// to a flush. The tasks of one topic start at the same time and their tables fill up at the same time. If all
+// stores also flushed at the same time, the events of all tasks would wait for the disk at that moment.
 const flushSpreadSteps, flushSpread = 1024, 256
 
-// flushesEarlier returns by how many steps the store in dir flushes earlier. A store keeps its number over
-// restarts and on other machines.
+// flushesEarlier returns by how many steps the store in dir flushes earlier. The number depends only on the
+// name of the directory, so a store has the same number after a restart and on another machine.
 func flushesEarlier(dir string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(filepath.Base(dir))) // never fails
@@ -286,12 +287,11 @@ func (s *Store) freezeTable() *frozenTable {
 	return f
 }
 
-// Position returns the next changelog offset that the store lacks, rows in
-// memory included. Safe from any goroutine.
+// Position returns the first changelog offset whose rows the store does not have, neither in memory nor in
+// files. Safe from any goroutine.
 func (s *Store) Position() int64 { return s.position.Load() }
 
-// DurablePosition returns the next changelog offset that the files lack.
-// Safe from any goroutine.
+// DurablePosition returns the first changelog offset whose rows are not in the files. Safe from any goroutine.
 func (s *Store) DurablePosition() int64 { return s.durable.Load() }
 
 // Checkpoint returns a copy of the checkpoint of the last Apply, or nil.
@@ -343,7 +343,7 @@ func (s *Store) Flush(ctx context.Context) error {
 	}
 	s.refreshView()
 	if s.dirtySince.IsZero() {
-		// No row since the last freeze, whose flush may still be running.
+		// There is no row since the last freeze, but the flush of that freeze may still be running.
 		if f := s.ownerView.frozen; f != nil {
 			return s.awaitFlush(ctx, f)
 		}
@@ -377,15 +377,16 @@ func (s *Store) awaitFlush(ctx context.Context, f *frozenTable) error {
 	}
 }
 
-// createdAtClose is how many open stores a process may have for a store without files to create them when it
-// closes. Without this limit a stop of 1,000 tasks in their first minute would create 1,000 databases, at 10
-// ms of CPU each, which may take longer than ONCEBUS_STOP_TIMEOUT. The next start would read these databases,
-// which takes longer than reading their changelogs. A start with more tasks logs a warning.
+// createdAtClose is a number of open stores: if the process has more, a store without files does not create
+// files when it closes. Without this limit a stop of 1,000 tasks in their first minute would create 1,000
+// databases, at 10 ms of CPU each, which may take longer than ONCEBUS_STOP_TIMEOUT. The next start would read
+// these databases, which takes longer than reading their changelogs. A start with more tasks logs a warning.
 const createdAtClose = 400
 
-// Close flushes and closes the store. A store that never had a flush closes without one if the process has
-// more than createdAtClose stores: its rows are in the changelog. A failed store closes without a flush and
-// returns the failure. Close always releases the directory's lock; a second call does nothing.
+// Close flushes and closes the store. A store that was never flushed is closed without a flush if the process
+// has more than createdAtClose stores; no row is lost, because its rows are in the changelog. A failed store
+// closes without a flush and returns the failure. Close always releases the directory's lock; a second call
+// does nothing.
 func (s *Store) Close() error {
 	if s.closed {
 		return nil
@@ -396,8 +397,7 @@ func (s *Store) Close() error {
 	return errors.Join(s.Flush(context.Background()), s.stop())
 }
 
-// Abandon closes the store without a flush. The next restore reads the rows
-// since DurablePosition from the changelog.
+// Abandon closes the store without a flush. The next restore reads the changelog from DurablePosition on.
 func (s *Store) Abandon() error {
 	if s.closed {
 		return nil
@@ -418,7 +418,7 @@ func (s *Store) stop() error {
 	}
 	s.host.putTable(s.active)
 	if !s.db.hasFiles() {
-		return nil // there is no STATUS either, or it stays as the failed creation left it
+		return nil // there is no STATUS either, or STATUS stays as the failed creation left it
 	}
 	if err := s.db.close(); err != nil {
 		return errors.Join(deleteErr, fmt.Errorf("close %s: %w", s.dir, err))

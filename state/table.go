@@ -58,7 +58,7 @@ const (
 	ordinalMask = 1<<24 - 1
 	maxOrdinal  = ordinalMask - 1
 
-	// resultBytesPerRow bytes of stored results weigh as much as a row.
+	// resultBytesPerRow is how many bytes of stored results count as one row in the memory budget.
 	resultBytesPerRow = 64
 )
 
@@ -74,7 +74,7 @@ type table struct {
 	extras []extra
 	// resultBytes is the size of all results, overwritten ones included.
 	resultBytes int
-	// applied is what the table contained at the last commit: the rows after it belong to the open
+	// applied is what the table contained at the last commit: the rows added since then belong to the open
 	// transaction. replaced has the applied rows that the open transaction replaced, in order.
 	applied  extent
 	replaced []replacedRow
@@ -181,9 +181,9 @@ func (t *table) commit() {
 	t.dropReplaced()
 }
 
-// rollback removes the rows of the open transaction and restores the rows that they replaced. The index
-// becomes as if they had never been added: they are the last rows of the table, also after a resize, and are
-// removed in reverse order.
+// rollback removes the rows of the open transaction and restores the rows that they replaced. The index becomes
+// what it would be if the rows had never been added. This works because they are the last rows of the table,
+// also after a resize, and are removed in reverse order.
 func (t *table) rollback() {
 	for _, r := range slices.Backward(t.replaced) {
 		if r.slot.extra != 0 {

@@ -3,7 +3,7 @@ package state
 // frozenTable is a table of recent rows that the background goroutine is going to write as a run.
 type frozenTable struct {
 	table *table
-	// position and checkpoint are the store's at the time of the freeze.
+	// position and checkpoint are the position and the checkpoint of the store at the time of the freeze.
 	position   int64
 	checkpoint []byte
 	// done is closed when the rows are durable.
@@ -13,8 +13,8 @@ type frozenTable struct {
 }
 
 // view is an immutable, reference-counted list of the frozen table and the runs, which a look-up reads after
-// the active table. The owner holds a reference from one Apply or Discard to the next. So its look-ups take
-// no lock, and the background goroutine cannot delete or reuse a run or table while the owner reads it.
+// the active table. The owner holds a reference from one Apply or Discard to the next. So the owner's look-ups
+// take no lock, and the background goroutine cannot delete or reuse a run or table while the owner reads it.
 type view struct {
 	frozen *frozenTable // nil if none
 	runs   []*run       // from newest to oldest
@@ -38,7 +38,7 @@ func (s *Store) publishView(next func(old *view) *view) {
 	s.currentView = v
 }
 
-// refreshView makes the current view the owner's view.
+// refreshView makes the owner use the current view from now on.
 func (s *Store) refreshView() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -139,9 +139,9 @@ type sortKey struct {
 	index  uint32 // in scratch.rows
 }
 
-// sorted sorts rows in two steps: it copies them to buckets by the top bits of their digests, about
-// bucketRows in each, and then sorts each bucket. Both steps access memory sequentially; sorting a list of
-// ordinals would miss the CPU cache at every row.
+// sorted sorts rows in two steps: it copies them to buckets by the top bits of their digests, about bucketRows
+// in each, and then sorts each bucket. Both steps access memory sequentially. If a list of ordinals were sorted
+// instead, every comparison would miss the CPU cache.
 const (
 	bucketRows    = 64
 	bucketBitsMax = 12
@@ -189,8 +189,8 @@ func (s *scratch) compare(a, b sortKey) int {
 // sampleRows is the number of rows that sizeOf encodes.
 const sampleRows = 1024
 
-// sizeOf estimates the size of a table's run: results exactly, other fields by
-// an even sample.
+// sizeOf estimates the size of a table's run: it counts the bytes of results exactly, and estimates the other
+// fields from an even sample of rows.
 func (s *scratch) sizeOf(t *table) runSize {
 	step := max(1, t.rows/sampleRows)
 	n, bytes := 0, 0

@@ -51,7 +51,7 @@ type contender struct {
 	disk bool
 }
 
-// The name of the contender with which the others are compared.
+// passthrough is the name of the contender with which the other contenders are compared.
 const passthrough = "passthrough, 1 worker"
 
 func (s settings) contenders() []contender {

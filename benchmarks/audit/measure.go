@@ -102,8 +102,8 @@ func (b benchmark) audit(ctx context.Context, c contender) (m measurement, err e
 // lookEvery is the resolution of the clock of the passthrough.
 const lookEvery = 20 * time.Millisecond
 
-// passthrough measures the least that a transactional stream processor can do: from its
-// first output to its last.
+// passthrough measures the passthrough, which does the least that a transactional stream processor can do, from
+// its first output to its last output.
 func (b benchmark) passthrough(ctx context.Context, round int) (m measurement, err error) {
 	task := bench.Task{App: fmt.Sprintf("r%d-passthrough", round), Brokers: b.broker.Seeds(), Input: b.input.Topic, Partitions: b.partitions, Workers: 1, Commit: 100 * time.Millisecond}
 	if err := b.broker.CreateTopics(ctx, b.partitions, task.Topics()...); err != nil {
@@ -130,7 +130,7 @@ func (b benchmark) passthrough(ctx context.Context, round int) (m measurement, e
 		case <-ctx.Done():
 			return m, ctx.Err()
 		}
-		// The input has no transactions, so its committed offsets are the events.
+		// The input has no transactions, so the sum of the committed offsets is the number of processed events.
 		done, err := b.broker.Committed(ctx, task.Group(), task.Input)
 		if err != nil {
 			return m, err

@@ -12,8 +12,8 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// fault is something that happens to one of the programs. Its context ends with the run. If the end leaves a program
-// stopped, heal starts it.
+// fault is something that happens to one of the programs. Its context ends with the run. If a program is still
+// stopped when the run ends, heal starts it.
 type fault struct {
 	name   string
 	strike func(ctx context.Context, f *faults) error
@@ -70,7 +70,7 @@ const executorSession = 45 * time.Second
 // awayName is the name of the fault that happens exactly once, in the middle of a run.
 const awayName = "all executors are away"
 
-// faults draws one fault after another. Each is drawn equally often.
+// faults draws one fault after another, each kind equally often.
 type faults struct {
 	system   *system
 	settings settings

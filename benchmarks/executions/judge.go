@@ -21,8 +21,8 @@ func (e executions) total() (n int) {
 	return n
 }
 
-// countExecutions reads the executors' journals: each line with the state done is one execution. The map's keys are
-// the accounts of the operations.
+// countExecutions reads the executors' journals: each line with the state done is one execution. The keys of
+// the returned map are the accounts of the operations.
 func countExecutions(paths []string) (map[string]executions, error) {
 	counted := map[string]executions{}
 	for _, path := range paths {
@@ -170,8 +170,8 @@ func (f *findings) replied(out *senders, log *replies) {
 	}
 }
 
-// err returns an error that names what breaks the promise. In a run without the fences it returns an error if no
-// operation was executed in several attempts.
+// err returns an error that names the operations and requests that break the promise. In a run with
+// -fenced=false it returns an error if no operation was executed in several attempts.
 func (f *findings) err(s settings) error {
 	if !s.fenced {
 		if f.SeveralAttempts == 0 {

@@ -19,8 +19,8 @@ type request struct {
 	duplicate bool
 }
 
-// value returns the event. The amount is computed from the operation's number, so that the result of a wrong
-// operation is noticed.
+// value returns the event. The amount is computed from the operation's number, so that the benchmark notices if
+// a reply has the result of another operation.
 func (q *request) value() []byte {
 	return fmt.Appendf(nil, `{"account":%q,"request":%q,"amount":%d}`, q.account(), q.id, q.operation%1000)
 }

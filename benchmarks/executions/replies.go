@@ -82,8 +82,8 @@ func headerOf(r *kgo.Record, name string) string {
 	return ""
 }
 
-// awaitAnswers waits until each request has a reply and each operation was executed. It does not fail if something is
-// missing in the end: judge reports that.
+// awaitAnswers waits until each request has a reply and each operation was executed. It returns no error if
+// something is still missing at the end, because judge reports that.
 func (y *system) awaitAnswers(ctx context.Context, out *senders, log *replies) error {
 	ctx, cancel := context.WithTimeout(ctx, drainMax)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// senders send the requests of a run, by topic and by HTTP. A sender by HTTP repeats its request until a response
-// says what became of it.
+// senders send the requests of a run, by topic and by HTTP. A sender that uses HTTP repeats its request until a
+// response says what happened to the event.
 type senders struct {
 	system *system
 	client *kgo.Client
@@ -35,7 +35,7 @@ type senders struct {
 const (
 	// patience is how long a sender waits for the response to an HTTP request.
 	patience = httpTimeout + 5*time.Second
-	// again is how long a sender pauses before it repeats a request.
+	// again is how long a sender waits before it repeats a request.
 	again = 500 * time.Millisecond
 )
 

@@ -26,8 +26,9 @@ const (
 	partitions     = 4
 	lease          = 3 * time.Second
 	sessionTimeout = 6 * time.Second
-	// aloneSession is the session timeout of the single broker; downMin is the shortest time for which it is down.
-	// The broker must not lose its partitions while it lives (KAFKA-20734, as in benchmarks/faults).
+	// aloneSession is the session timeout of the single broker; downMin is the shortest time for which it is
+	// down. Both are chosen so that the broker does not lose its partitions while it is alive (KAFKA-20734;
+	// package benchmarks/faults has the same rule).
 	aloneSession = 6 * time.Second
 	downMin      = aloneSession + time.Second
 	httpTimeout  = 10 * time.Second

@@ -14,12 +14,12 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// unit is a program of which one process runs at a time, as under a supervisor.
+// unit is a program of which one process runs at a time. The unit restarts the process like a supervisor.
 type unit struct {
 	name, log string
 	command   func(ctx context.Context) *exec.Cmd
-	// mayEnd says that the program may end by itself while Kafka is away, and that the supervisor then starts it
-	// again. For other programs such an end is a defect.
+	// mayEnd says that the program may end by itself while Kafka is away, and that the supervisor then starts
+	// it again. If another program ends by itself, that is a defect.
 	mayEnd bool
 
 	mu     sync.Mutex
@@ -65,7 +65,8 @@ func (u *unit) supervise(ctx context.Context, proc *program.Process) {
 	}
 }
 
-// take records that no process should run any more. It returns the running process, and resumes it if it was stopped.
+// take records that no process should run any more. It returns the running process, and if that process was
+// stopped by SIGSTOP, take resumes it.
 func (u *unit) take() *program.Process {
 	u.mu.Lock()
 	defer u.mu.Unlock()

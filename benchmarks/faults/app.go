@@ -23,7 +23,7 @@ import (
 // rawMaxBytes is the longest record that the raw topics accept.
 const rawMaxBytes = 4 << 20
 
-// route is one route of the app: its text in the routes file, and the same settings in the form that the oracle
+// route is one route of the app: the text in the routes file, and the same settings in the form that the oracle
 // reads.
 type route struct {
 	name, topic string // topic is without the app's prefix
@@ -33,8 +33,8 @@ type route struct {
 	key func(r *kgo.Record, id string)
 }
 
-// routes has one route for each policy for duplicates, late events and events of the future. The windows are short,
-// so that events outlive their window within an epoch.
+// routes has routes for the different policies for duplicates, late events and events from the future. The
+// windows are short, so that the windows of many events end within an epoch.
 var routes = []route{
 	{
 		name: "signals", topic: "signals.raw",
@@ -183,8 +183,8 @@ func (a *app) drop(ctx context.Context) error {
 	return os.RemoveAll(a.dir)
 }
 
-// oracleConfig reads the numbers of topics and namespaces from the app's manifest. The harness itself knows all other
-// settings of the oracle.
+// oracleConfig reads the numbers of topics and namespaces from the app's manifest. All other settings of the
+// oracle come from the harness itself.
 func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 	cfg := oracle.Config{Repartition: a.repartition(), Changelog: a.changelog(), Verdicts: a.verdicts(), Partitions: int32(partitions), Topics: map[string]uint16{}, Sources: map[uint8][]uint16{}, GoesOn: map[uint8]bool{}}
 	records, err := a.h.readCommitted(ctx, a.id+"-manifest")

@@ -18,21 +18,22 @@ import (
 const (
 	// activeMax is the maximal number of faults that are active at the same time.
 	activeMax = 3
-	// quietEvery is the mean number of faults after which the campaign starts no fault until all have ended.
+	// On average after quietEvery faults, the campaign starts no further fault until all active faults have
+	// ended.
 	quietEvery = 12
-	// quietMax limits how long events may wait once all faults have ended.
+	// quietMax limits how long events may wait to be processed once all faults have ended.
 	quietMax = 30 * time.Second
 	// crowdedMax limits how long a fault waits for the app to recover while other faults are active.
 	crowdedMax = 4 * time.Second
-	// patience is how long a drawn fault waits until its slots are free while other faults may start. After that, no
-	// other fault starts before it.
+	// patience is how long a drawn fault waits for its slots while other faults may still start. After that
+	// time, no other fault starts until the waiting fault has started.
 	patience = 15 * time.Second
 	// closeReserve is the part of an epoch that is left for the drain and the check.
 	closeReserve = 25 * time.Second
 )
 
-// fault is one way to damage the app or its cluster: its row in the matrix of faults, its name, and the processes and
-// brokers that it needs.
+// fault is one way to damage the app or its cluster: it has a row in the matrix of faults, a name, and the
+// processes and brokers that it needs.
 type fault struct {
 	row, name string
 	weight    int // how often a deck contains it; 0 counts as 1
@@ -43,7 +44,7 @@ type fault struct {
 	broker    bool // acts on the broker, or needs it
 	nodes     int  // how many brokers it needs; 0 counts as 1
 	kafka4    bool // needs Kafka 4
-	chain     bool // it records strikes of other faults and does not count as a fault itself
+	chain     bool // it causes other faults and records their strikes; it does not count as a fault itself
 	loop      bool // it needs a disk of its own, see loopDisks
 
 	// apply causes the fault, ends it, and checks the consequences. Any error other than errNotStruck is a violation.
@@ -76,8 +77,9 @@ func (k *strike) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(k.rng.Int64N(int64(high-low)))
 }
 
-// recovers waits until the app has processed events that were made after since. limit is a promise only while no
-// other fault is active. While others are active, recovers ends early, and the next quiet time checks the promise.
+// recovers waits until the app has processed events that were made after since. The app must keep to limit only
+// while no other fault is active. If other faults are active, recovers returns early, and the promise is
+// checked in the next quiet time.
 func (k *strike) recovers(ctx context.Context, since time.Time, limit time.Duration) error {
 	began, given := time.Now(), false
 	took, err := k.obs.recovered(ctx, since, k.h.patience(limit), func() bool {
@@ -91,7 +93,8 @@ func (k *strike) recovers(ctx context.Context, since time.Time, limit time.Durat
 	return err
 }
 
-// deck has all faults in random order, each as often as its weight says, so that each fault is drawn regularly.
+// deck has all faults in random order, each as often as its weight says. Faults are drawn from the deck like
+// cards, so that each fault is drawn regularly.
 type deck struct {
 	faults []*fault
 	mixed  bool // the order does not put one fault of each row first
@@ -177,7 +180,8 @@ func (e *epoch) play(ctx context.Context, d *deck, rep *report, until time.Time)
 		case aside != nil && f.start(ctx, aside):
 			aside = nil
 		case aside != nil && time.Since(waiting) > patience:
-			// The fault that was set aside has waited too long: no other fault starts until its slots are free.
+			// The fault that was set aside has waited too long, so no other fault starts until the slots of
+			// that fault are free.
 		case f.start(ctx, next):
 			next = d.draw(f.rng)
 		case aside == nil && !f.full():
@@ -270,7 +274,8 @@ func (f *field) run(ctx context.Context, k *strike) {
 	}
 }
 
-// checkQuiet checks, while no fault is active, that every partition processes events soon and without help.
+// checkQuiet checks, while no fault is active, that events in every partition are processed within quietMax,
+// without help of the harness.
 func (f *field) checkQuiet(ctx context.Context) {
 	took, err := f.e.obs.recovered(ctx, time.Now(), f.e.h.patience(quietMax), nil)
 	if err != nil && ctx.Err() == nil {

@@ -16,9 +16,10 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// claimRoutes are the routes in claim mode: one route for each response to a duplicate that arrives while the first
-// event is in progress. The routes share all topics; a field of the event says which route its record belongs to. An
-// epoch is long enough that leases end while their claims exist, and that events leave their window.
+// claimRoutes are the routes in claim mode: one route for each response to a duplicate that arrives while the
+// first event is in progress. The routes share all topics; a field of the event says which route its record
+// belongs to. An epoch is so long that some leases end before their claims do, and that the windows of some
+// events end.
 var claimRoutes = []struct {
 	name    string
 	pending string
@@ -91,7 +92,8 @@ type claimTraffic struct {
 
 const claimIDsMax = 5_000
 
-// draw makes an event: a new event, or a duplicate of an event that is in progress, completed, or outside its window.
+// draw makes an event: a new event, or a duplicate of an event whose claim is in progress or completed, or
+// whose window is over.
 func (c *claimTraffic) draw(topic string, partition int32, now time.Time) (r *kgo.Record, route, id string) {
 	at := now
 	switch n := c.rng.IntN(2 * odd); {
@@ -179,7 +181,7 @@ var claimWords = []struct{ name, topic string }{
 	{"outcomes", claimOutcomes}, {"refused", ""}, {"late", ""},
 }
 
-// tellClaims replaces the topics in the names of the counts by what the topics contain.
+// tellClaims replaces each topic in the names of the counts by a word for the records in that topic.
 func (a *app) tellClaims(counts map[string]int) map[string]int {
 	numbers := map[string]int{}
 	for _, w := range claimWords {

@@ -26,8 +26,8 @@ type cluster struct {
 	kafka *kafkatest.Cluster
 	proxy *proxy.Proxy
 	disks map[int32]*loopDisk // the loop disks of the brokers whose data was moved to one, by broker id
-	// deleted has the topics that were deleted, by a fault or at the end of an app, while transactions may have had
-	// records in them. Kafka rightly skips the markers of such transactions.
+	// deleted has the topics that were deleted, by a fault or at the end of an app, while transactions may have
+	// had records in them. If Kafka skips the markers of these transactions, that is no defect.
 	deleted sync.Map
 }
 
@@ -41,8 +41,8 @@ func startCluster(ctx context.Context, dir string, nodes int, version string) (*
 	options := []kafkatest.Option{
 		kafkatest.WithVersion(version),
 		kafkatest.WithListener(kafkatest.Listener{Name: listenerName, Advertise: px.Addrs()}),
-		// Compaction runs from the first seconds on, so that an epoch sees much of it. The lag keeps records that the
-		// observer may not have read yet.
+		// Compaction runs from the first seconds on, so that much is compacted within an epoch. The lag
+		// protects records that the observer may not have read yet.
 		kafkatest.WithProperty("log.cleaner.min.compaction.lag.ms", "20000"),
 		kafkatest.WithProperty("log.initial.task.delay.ms", "1000"),
 		kafkatest.WithProperty("log.retention.check.interval.ms", "1000"),
@@ -77,8 +77,8 @@ func (c *cluster) seeds() []string { return c.kafka.Seeds() }
 func (c *cluster) seedsThroughProxy() []string { return c.proxy.Addrs() }
 
 func (c *cluster) close() error {
-	// An error here says that the proxy cut connections whose frames it could not read. For the client this is one
-	// more fault; it does not make the run fail.
+	// An error here says that the proxy closed connections whose frames it could not read. For the client that
+	// was just one more fault, so the run does not fail because of it.
 	if err := c.proxy.Close(); err != nil {
 		fmt.Println("note: proxy:", err)
 	}
@@ -128,7 +128,7 @@ func (c *cluster) awaitInSync(ctx context.Context) error {
 	})
 }
 
-// node returns the broker with this id, or nil.
+// node returns the broker with this id; nil if there is none.
 func (c *cluster) node(id int32) *kafkatest.Node {
 	for _, n := range c.kafka.Brokers() {
 		if n.ID() == id {
@@ -138,13 +138,15 @@ func (c *cluster) node(id int32) *kafkatest.Node {
 	return nil
 }
 
-// aloneSession is the session timeout of a single broker. It is longer than a transaction may take, because a broker
-// whose disk is blocked (see blockTime) may miss heartbeats.
+// aloneSession is the session timeout of a single broker. It is longer than a transaction may take, because
+// faults block a broker's disk for longer than that (see blockTime), and the broker may miss heartbeats during
+// the blockage.
 const aloneSession = 8 * time.Second
 
 func (c *cluster) alone() bool { return len(c.kafka.Brokers()) == 1 }
 
-// pauseMax is how long a broker may be paused. A single broker must keep its session (KAFKA-20734, see startCluster).
+// pauseMax is how long a broker may be paused. The pause of a single broker must be so short that the broker
+// keeps its session (KAFKA-20734, see startCluster).
 func (c *cluster) pauseMax() time.Duration {
 	if c.alone() {
 		return aloneSession / 2
@@ -164,8 +166,9 @@ func (c *cluster) downMin() time.Duration {
 // skippedMarkers matches the line that Kafka logs when it skips transaction markers. The line names the partitions.
 var skippedMarkers = regexp.MustCompile(`Couldn't find leader endpoint for partitions Set\(([^)]*)\)`)
 
-// lostMarkers counts, in Kafka's log, the transactions whose markers Kafka skipped although no fault had deleted the
-// topics of their partitions (KAFKA-20734). If there are any, oncebus closes its own transactions.
+// lostMarkers counts, in Kafka's log, the transactions whose markers Kafka skipped although no fault had
+// deleted the topics of their partitions (KAFKA-20734). Such transactions stay open in their partitions;
+// oncebus closes its own ones.
 func (c *cluster) lostMarkers() (int, error) {
 	n := 0
 	for _, node := range c.kafka.Brokers() {

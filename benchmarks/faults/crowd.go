@@ -21,7 +21,7 @@ const (
 	appsMax = 32
 	// livesMax limits how often one killChain kills its process.
 	livesMax = 12
-	// killLanes: one of this many apps gets only kills.
+	// killLanes: one of every killLanes apps gets only faults that kill.
 	killLanes = 4
 	// youngMin is the shortest time for which traffic flows before an epoch is checked.
 	youngMin = 20 * time.Second
@@ -29,8 +29,8 @@ const (
 	chainShare = 0.25
 )
 
-// crowdRows are the rows whose faults hit one app only. The faults of the other rows hit the broker, the CPU or the
-// clock of all apps.
+// crowdRows are the rows of the matrix whose faults affect only one app. The faults of the other rows affect
+// the broker, the CPU or the clock, and so all apps.
 var crowdRows = strings.Fields("b5 b6 g1 g2 n1 n2 n3 n4 p1 p2 p3 p4 p5 p6 p7 s1 s2 s3 s4")
 
 // crowdDeck returns the deck of an app in a crowd. It replaces the faults that kill at one fault point by killChain,
@@ -67,7 +67,8 @@ func crowdFaults(faults []*fault) []*fault {
 	return slices.DeleteFunc(slices.Clone(faults), func(f *fault) bool { return !slices.Contains(crowdRows, f.row) })
 }
 
-// crowd runs several apps side by side, each with its own epochs, until the time is over or the report has its quota.
+// crowd runs several apps side by side, each with its own epochs, until the time is over, or until there are as
+// many faults and kills as the flags require.
 func (h *harness) crowd(rep *report, faults []*fault) error {
 	rep.expect(crowdFaults(faults))
 	halt, stop := context.WithCancel(h.halt)
@@ -87,7 +88,7 @@ func (h *harness) crowd(rep *report, faults []*fault) error {
 			// which uses much CPU.
 			first := h.set.epoch * time.Duration(lane+1) / time.Duration(h.set.apps)
 			if errs[lane] = h.lane(rep, d, rng, &number, first); errs[lane] != nil {
-				stop() // the other lanes check what they have so far
+				stop() // the other lanes end their epochs and check them
 			}
 		})
 	}
@@ -109,7 +110,7 @@ func (h *harness) lane(rep *report, d *deck, rng *rand.Rand, number *atomic.Int6
 			until = end
 		}
 		err = e.play(h.ctx, d, rep, until)
-		// Traffic must have flowed for some time, so that there are records to compare for each route.
+		// Traffic must flow for some time before the check, so that each route has records to compare.
 		if err := errors.Join(err, kafkatest.Pause(h.ctx, time.Until(e.began.Add(youngMin)))); err != nil {
 			return errors.Join(err, e.abandon())
 		}
@@ -155,8 +156,8 @@ func killChain(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, started, restartMax)
 }
 
-// nextPoint returns the fault of a kill point. About every second call returns the point with the fewest kills so
-// far, where an armed process counts as a kill.
+// nextPoint returns the fault of a kill point. About every second call returns the point with the fewest kills
+// so far; a process that is already armed for a point counts as a kill there.
 func (r *report) nextPoint(rng *rand.Rand) *fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,7 +173,8 @@ func (r *report) nextPoint(rng *rand.Rand) *fault {
 	return chosen
 }
 
-// pointDone undoes the count of one call of nextPoint: the process is not armed for that point any more.
+// pointDone undoes the count that a call of nextPoint has added, because the process is no longer armed for
+// that point.
 func (r *report) pointDone(f *fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// smallDiskBytes is the size of a disk that a fault fills, in bytes. The stores of all tasks fit on it without
-// reaching the level at which tasks pause.
+// smallDiskBytes is the size of a disk that a fault fills, in bytes. It is so large that the stores of all
+// tasks do not fill it up to the level at which tasks pause.
 const smallDiskBytes = 1 << 30
 
 // mountSmall mounts a small file system in memory at dir, which needs root.
@@ -41,8 +41,8 @@ const (
 	requestThaw   = 0xC0045878
 )
 
-// freezeDisk makes all writes to the file system of dir block until thawDisk. Before that, the kernel writes its
-// dirty pages to the disk.
+// freezeDisk makes all writes to the file system of dir block until thawDisk. Before it blocks them, the kernel
+// writes its dirty pages to the disk.
 func freezeDisk(dir string) error { return diskRequest(dir, requestFreeze, "freeze") }
 
 // thawDisk lets the blocked writes continue.

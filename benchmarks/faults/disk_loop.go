@@ -100,7 +100,7 @@ func copySparse(from, to string) error {
 
 // tool runs a program of the system.
 func tool(name string, args ...string) error {
-	// The command is not bound to a context, because an interrupted run must unmount too.
+	// The command is not bound to a context, because an interrupted run must still unmount its disks.
 	cmd := exec.Command(name, args...) //nolint:noctx // see above.
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("run %v: %w: %s", cmd.Args, err, bytes.TrimSpace(out))

@@ -13,22 +13,23 @@
 // epoch the harness ends all faults, waits until the app has processed all input, and gives the history to package
 // oracle, which computes what the app should have emitted.
 //
-// With -apps a run has several small apps side by side, each with its own epochs, faults and checks, so that several
-// faults strike each second. Such a run leaves out the faults that would hit all apps (see crowdRows). Each start of
-// a process after a kill arms the process for the next fault point (see killChain).
+// With -apps a run has several small apps side by side, each with its own epochs, faults and checks, so that
+// several faults strike each second. A run with -apps leaves out the faults that would affect all apps (see
+// crowdRows). Each start of a process after a kill arms the process for the next fault point (see killChain).
 //
 // It owns the matrix of faults, the schedule, the traffic, and the history. It may import the harness packages
 // kafkatest, proxy, program and oracle, and from the product the packages that it damages or compares with: state
 // with its fault points, and dedup. It does not import processor: the program runs as a process.
 //
 // Invariants:
-//   - The seed decides the schedule and the traffic. When a fault strikes also depends on the machine.
-//   - A run that finds anything wrong keeps its history, logs and journal.
+//   - The seed decides the schedule and the traffic. The exact moment at which a fault strikes also depends on
+//     the machine.
+//   - If a run finds anything wrong, its history, logs and journal are kept.
 //   - The report is written after each epoch. After a first SIGTERM the run draws no more faults, checks its epochs
 //     and reports; a second SIGTERM ends it at once.
 //   - A process may end only if a fault or the harness ends it (slot.watch).
-//   - Faults wait for log messages of the program. These messages are constants here and must be changed together
-//     with the program's.
+//   - Faults wait for log messages of the program. These messages are constants here, and must be changed
+//     together with the messages in the program.
 //
 // What looks wrong:
 //   - To see that a store is restored, a run reads /readyz and the log, not the state directory: only the process

@@ -36,7 +36,7 @@ func (h *harness) openEpoch(ctx context.Context, rng *rand.Rand, number int) (*e
 	e := &epoch{h: h, rng: rng, name: name, app: a, base: a.slots[:baseSlots], spare: a.slots[baseSlots:], began: time.Now()}
 	ctx, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
-	// The processes start concurrently, so that they have to agree which of them creates the topics.
+	// The processes start concurrently, because they must then agree which of them creates the topics.
 	if err := e.startAll(ctx); err != nil {
 		return nil, errors.Join(err, e.killAll())
 	}

@@ -49,14 +49,14 @@ func startExecutor(a *app, rng *rand.Rand) *executor {
 	return x
 }
 
-// end stops the executor at once. The events that it has not reached get no outcome.
+// end stops the executor at once. Events that it has not processed yet get no outcome.
 func (x *executor) end() {
 	x.stop()
 	<-x.done
 }
 
-// run executes until ctx is done. Brokers stop now and then: run then replaces the session that failed and repeats
-// the work that was not committed.
+// run executes until ctx is done. When a broker stops, run replaces the session that failed and repeats the
+// work that was not committed.
 func (x *executor) run(ctx context.Context) {
 	defer close(x.done)
 	for ctx.Err() == nil {
@@ -114,8 +114,8 @@ func (x *executor) send(ctx context.Context, session *kgo.GroupTransactSession, 
 	return session.End(ending, kgo.TransactionEndTry(failed.Err() == nil))
 }
 
-// plan decides the outcomes of new events and which of them to send now. It adds the outcomes of earlier events that
-// are due. If the transaction fails, plan decides again.
+// plan decides the outcomes of new events and which of them to send now. It adds the outcomes of earlier events
+// that are due. If the transaction fails, plan is called again and makes new decisions.
 func (x *executor) plan(fetches kgo.Fetches, now time.Time) (batch []*kgo.Record, later []laterOutcome) {
 	for _, l := range x.later {
 		if l.due.After(now) {
@@ -225,8 +225,9 @@ func routedOutcome(r *kgo.Record) outcomePlace {
 	return outcomePlace{int32(partition), int64(field())}
 }
 
-// meet records that an outcome was read, either from the outcomes topic or from the repartition topic. The observer
-// reads several topics, so it may read the record of the repartition topic first.
+// meet records that an outcome was read, either from the outcomes topic or from the repartition topic. The
+// observer reads several topics, so it may read the record in the repartition topic before the record in the
+// outcomes topic.
 func (o *observer) meet(at outcomePlace, sent bool) {
 	if before, met := o.unmet[at]; met && before != sent {
 		delete(o.unmet, at)

@@ -37,7 +37,7 @@ var brokerFaults = []*fault{
 // brokerDown stops a broker for some time. It may be the only broker.
 func brokerDown(end func(*kafkatest.Node) error, low, high time.Duration) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
-		// A minute would be too long in a short run.
+		// In a short run the time is at most a twentieth of the run, because a minute would be too long.
 		d := max(k.h.cluster.downMin(), min(k.between(low, high), k.h.set.duration/20))
 		k.note("down for %v", d.Round(time.Millisecond))
 		brokers := k.h.cluster.kafka.Brokers()
@@ -60,8 +60,8 @@ func brokerFreeze(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// transactionVersion downgrades the cluster's feature transaction.version to the time before KIP-890 and upgrades it
-// again, under load.
+// transactionVersion downgrades the cluster's feature transaction.version to the version before KIP-890 and
+// upgrades it again, under load.
 func transactionVersion(ctx context.Context, k *strike) error {
 	if err := k.h.cluster.kafka.SetTransactionVersion(ctx, 1); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (a *app) configureChangelog(ctx context.Context, configs map[string]string,
 	for name, value := range configs {
 		c := kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: &value}
 		if undo {
-			// Two of the settings belong to the app, so undo restores the app's values.
+			// The app itself sets two of these settings, so undo must restore the app's values of them.
 			switch name {
 			case "segment.ms":
 				*c.Value = "3600000"
@@ -203,7 +203,7 @@ func leaderKill(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// someLeader returns the leader of a random partition of one of these topics.
+// someLeader returns the broker that leads a random partition of one of these topics.
 func (k *strike) someLeader(ctx context.Context, topics []string) (n *kafkatest.Node, topic string, err error) {
 	topic = topics[k.rng.IntN(len(topics))]
 	meta, err := k.h.admin.Metadata(ctx, topic)

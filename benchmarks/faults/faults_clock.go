@@ -17,13 +17,14 @@ import (
 	"oncebus/processor/kafkatest/proxy"
 )
 
-// clockFaults are rows c1 and c2: a wall clock steps by an hour or a day, forth and back.
+// clockFaults are rows c1 and c2: a wall clock steps by an hour or a day, forwards and backwards.
 //
-// In row c1 the clock of a process steps. No verdict depends on this clock, so the app's verdicts must stay equal to
-// the oracle's, and events must flow on.
+// In row c1 the clock of a process steps. No verdict depends on this clock, so the verdicts must stay equal to
+// those of the oracle, and events must still be processed.
 //
-// In row c2 the clock of a broker steps, which decides about leases and about events of the future. Each fault of
-// this row has its own broker, because a broker dates the records of all apps.
+// In row c2 the clock of a broker steps, which decides about leases and about events from the future. Each
+// fault of this row starts a separate broker, because the clock of a broker sets the timestamps of the records
+// of all apps.
 var clockFaults = []*fault{
 	{row: "c1", name: "wall-clock-hour", slots: 1, apply: wallClockSteps(time.Hour)},
 	{row: "c1", name: "wall-clock-day", slots: 1, apply: wallClockSteps(24 * time.Hour)},
@@ -35,8 +36,8 @@ var clockFaults = []*fault{
 const (
 	// clockSlack is how far two readings of one clock may differ in these tests.
 	clockSlack = 30 * time.Second
-	// followMax is how long an app may take to follow a step of the broker's clock: an observation of the clock
-	// counts as fresh for 10 s; after that, a new record of the broker contradicts it.
+	// followMax is how long an app may take to follow a step of the broker's clock: a process trusts an
+	// observation of the clock for 10 s; after that, a new record of the broker shows the step.
 	followMax = 30 * time.Second
 	// metricOffset is broker time minus the wall clock; metricSteps counts the steps of broker time.
 	metricOffset, metricSteps = "oncebus_broker_clock_offset_seconds", "oncebus_broker_clock_steps_total"
@@ -185,8 +186,8 @@ func (h *harness) ownBroker(ctx context.Context) (own *harness, end func() error
 	}, nil
 }
 
-// brokerClockSteps steps the broker's clock forth and back. Leases must go on, an event is from the future only by
-// the broker's clock, and nothing may be emitted twice or lost.
+// brokerClockSteps steps the broker's clock forth and back. Leases must still work, only the broker's clock may
+// decide whether an event is from the future, and no event may be emitted twice or lost.
 func (l *ledger) brokerClockSteps(ctx context.Context, by time.Duration) error {
 	const ops = 40
 	do := func(f func(context.Context, int, int) error, a, b int) step {
@@ -203,7 +204,8 @@ func (l *ledger) brokerClockSteps(ctx context.Context, by time.Duration) error {
 	if err := inOrder(ctx, to(0), again, do(l.awaitOps, ops, 2*ops), to(-by), l.sendFuture, l.account); err != nil {
 		return err
 	}
-	// Now the events are not from the future any more, and no earlier verdict may hold their keys.
+	// Now the events are no longer from the future, and their earlier verdict must not have stored rows for
+	// their keys.
 	return inOrder(ctx, to(0), l.presentAgain, do(l.sendOps, 0, ops), l.goOn, do(l.awaitOps, ops, 3*ops))
 }
 
@@ -212,9 +214,9 @@ func inOrderStep(steps ...step) step {
 	return func(ctx context.Context) error { return inOrder(ctx, steps...) }
 }
 
-// stepBroker steps the broker's clock, and then sends events until the process follows. A task that takes the time
-// from its records follows at once. Another task first judges some events by the former time, so these events may be
-// emitted or become dead letters.
+// stepBroker steps the broker's clock, and then sends events until the process follows. A task that takes
+// broker time from its records follows the step at once. Any other task still judges some events by the former
+// time, so these events may be emitted or become dead letters.
 func (l *ledger) stepBroker(ctx context.Context, to time.Duration) error {
 	if err := l.h.cluster.kafka.StepClock(to); err != nil {
 		return err

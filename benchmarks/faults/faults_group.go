@@ -14,7 +14,7 @@ import (
 )
 
 // groupFaults are row g2: the offsets of the dedup group are reset. The offsets of the route group are reset in
-// miniFaults, because the routing stage has no checkpoint to compare them with.
+// miniFaults, because the routing stage has no checkpoint with which it could compare the offsets.
 var groupFaults = []*fault{
 	{row: "g2", name: "offsets-backward", all: true, spare: true, broker: true, apply: resetOffsets(func(k *strike, at int64) int64 {
 		return max(0, at-1-k.rng.Int64N(1000))
@@ -25,9 +25,9 @@ var groupFaults = []*fault{
 	{row: "g2", name: "offsets-deleted", all: true, spare: true, broker: true, apply: resetOffsets(nil)},
 }
 
-// resetOffsets stops all processes, moves the dedup group's offsets (or deletes them if move is nil), and starts the
-// processes again. The tasks continue from their checkpoints: no event is lost, and a task skips the records that it
-// reads again.
+// resetOffsets stops all processes, moves the dedup group's offsets (or deletes them if move is nil), and
+// starts the processes again. The tasks must continue from their checkpoints: no event may be lost, and a task
+// must skip the records that it reads a second time.
 func resetOffsets(move func(k *strike, at int64) int64) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		if err := k.stopAll(); err != nil {

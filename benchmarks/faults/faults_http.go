@@ -28,8 +28,8 @@ var httpFaults = []*fault{
 // answersMax limits the time until requests get verdicts again.
 const answersMax = 15 * time.Second
 
-// killIngress kills the ingress while requests are in flight, including requests whose event is committed and whose
-// response is not sent. Then it restarts the ingress.
+// killIngress kills the ingress while requests are in flight, including requests whose event is already
+// committed but whose response is not sent yet. Then it restarts the ingress.
 func killIngress(ctx context.Context, k *strike) error {
 	if err := k.app.gate.kill(); err != nil {
 		return err
@@ -57,7 +57,8 @@ func (k *strike) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, k.h.patience(answersMax))
 	defer cancel()
 	err := kafkatest.Await(ctx, "the ingress responds with verdicts again", func(context.Context) error {
-		// Up to one request for each sender was already in flight, so that many verdicts do not count.
+		// Up to senderCount requests, one of each sender, were already in flight at the call, so that many
+		// verdicts do not count.
 		if n := k.traffic.senders.answered(); n <= before+senderCount {
 			return fmt.Errorf("%d verdicts since", n-before)
 		}
@@ -93,8 +94,8 @@ func rollingRoutes(ctx context.Context, k *strike) error {
 	}
 	roll := func(settings ...string) error {
 		for n, s := range k.slots {
-			// awaitReady cannot be used here, because a process without the route waits when it meets a record of the
-			// route.
+			// awaitReady cannot be used here, because a process that does not have the route yet waits when it
+			// reads a record of the route.
 			if err := errors.Join(s.stop(), s.start(ctx, settings...)); err != nil {
 				return err
 			}
@@ -115,8 +116,8 @@ func rollingRoutes(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// extraDone waits until every record of the added route is judged. Once the route is gone, a task would wait for ever
-// at such a record.
+// extraDone waits until every record of the added route is judged. Without the route, a task would wait for
+// ever at a record of the route.
 func (k *strike) extraDone(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, k.h.patience(quietMax))
 	defer cancel()

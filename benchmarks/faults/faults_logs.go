@@ -18,10 +18,10 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// logFaults are rows l1 to l3: an app is stopped for longer than Kafka keeps its topics, a log is cut, or a topic is
-// recreated. Each fault uses its own ledger while the app of the epoch runs. Where the facts decide, the app must
-// continue exactly. Where they do not, the app must name the command by which an operator decides, and account for
-// every event after that decision.
+// logFaults are rows l1 to l3: an app is stopped for longer than Kafka keeps its topics, a log is cut, or a
+// topic is recreated. Each fault uses its own ledger while the app of the epoch runs. If the app can find out
+// what happened, it must continue without losing or repeating an event. If it cannot, it must name the command
+// by which an operator decides, and after that decision every event must be accounted for.
 var logFaults = []*fault{
 	{row: "l1", name: "retention-clean-stop", broker: true, apply: ledgered(retentionCleanStop)},
 	{row: "l1", name: "retention-kill", broker: true, apply: ledgered(retentionKill)},
@@ -34,7 +34,7 @@ var logFaults = []*fault{
 	{row: "l2", name: "repartition-deleted-unread", broker: true, apply: ledgered(repartitionDeletedUnread)},
 }
 
-// strictly lists no decisions: no partition may wait for one.
+// strictly lists no decisions: no partition may wait for a decision.
 var strictly = map[decisions.Problem][]decisions.Way{}
 
 // inputLost lists the decision to continue without the deleted records, for a task or for a routed partition.
@@ -57,15 +57,15 @@ func ledgered(harm func(context.Context, *strike, *ledger) error) func(context.C
 	}
 }
 
-// retentionCleanStop: while the app is stopped, its changelogs, its inputs and its offsets expire. The local state is
-// complete, so the app continues exactly. It also writes its rows to the changelog again, so that the next life of
-// the app does not depend on the local state.
+// retentionCleanStop: while the app is stopped, its changelogs, its inputs and its offsets expire. The local
+// state is complete, so the app must continue without losing or repeating an event. It must also write its rows
+// to the changelog again, so that it can later start without the local state.
 func retentionCleanStop(ctx context.Context, _ *strike, l *ledger) error {
 	return inOrder(ctx, l.stop, l.expireAll, l.loseOffsets, l.goOnExactly, l.nextLife)
 }
 
-// retentionKill: the same as retentionCleanStop after a kill. The routing stage cannot know what it has routed since
-// its last mark, so it waits for a decision.
+// retentionKill: the same as retentionCleanStop after a kill. The routing stage cannot know which records it
+// has routed since its last mark, so it must wait for a decision.
 func retentionKill(ctx context.Context, _ *strike, l *ledger) error {
 	fromMark := map[decisions.Problem][]decisions.Way{decisions.OffsetsLost: {decisions.FromMark}}
 	start := func(ctx context.Context) error { return l.deciding(ctx, fromMark, l.startReady) }
@@ -75,7 +75,7 @@ func retentionKill(ctx context.Context, _ *strike, l *ledger) error {
 	return inOrder(ctx, l.expectDecided(decisions.OffsetsLost), l.nextLife)
 }
 
-// goOnExactly starts the app, which must continue without a decision.
+// goOnExactly starts the app, which must continue without an operator's decision.
 func (l *ledger) goOnExactly(ctx context.Context) error {
 	return l.deciding(ctx, strictly, func(ctx context.Context) error { return inOrder(ctx, l.startReady, l.goOn) })
 }
@@ -88,9 +88,9 @@ func (l *ledger) nextLife(ctx context.Context) error {
 	return nil
 }
 
-// retentionStateLost: the local state is lost as well, and events expire before they are read. What was emitted is
-// unknown, so every task waits for a decision. After the decision no event is emitted twice, and the only events that
-// vanish are the deleted ones.
+// retentionStateLost: the local state is lost as well, and events expire before they are read. The app cannot
+// know which events were emitted, so every task must wait for a decision. After the decision no event is
+// emitted twice, and the only events that vanish are the deleted ones.
 func retentionStateLost(ctx context.Context, _ *strike, l *ledger) error {
 	// The last events were read; the events before them were not.
 	if err := inOrder(ctx, l.stop, l.loseState, l.send, l.expireAll); err != nil {
@@ -107,8 +107,8 @@ func retentionStateLost(ctx context.Context, _ *strike, l *ledger) error {
 	return inOrder(ctx, start, l.expectDecided(decisions.StateLost, decisions.InputDeleted))
 }
 
-// changelogCutBelow: an operator deletes rows of the changelogs that are in the local state. The local state is
-// complete, so the app continues exactly.
+// changelogCutBelow: an operator deletes rows from the changelogs that are also in the local state. The local
+// state is complete, so the app must continue without losing or repeating an event.
 func changelogCutBelow(ctx context.Context, k *strike, l *ledger) error {
 	if err := l.stop(ctx); err != nil {
 		return err
@@ -173,8 +173,9 @@ func inputDeletedRead(ctx context.Context, _ *strike, l *ledger) error {
 	return inOrder(ctx, running, l.kill, l.goOnExactly)
 }
 
-// inputDeletedUnread: while the app is stopped, records are deleted, some of which it has read and some not. The
-// app's refusal must say which records are lost. All other records are processed.
+// inputDeletedUnread: while the app is stopped, records are deleted; the app has read some of them before, and
+// others not. The refusal that the app writes must say which records are lost, and all other records must be
+// processed.
 func inputDeletedUnread(ctx context.Context, k *strike, l *ledger) error {
 	if err := l.stop(ctx); err != nil {
 		return err
@@ -183,7 +184,7 @@ func inputDeletedUnread(ctx context.Context, k *strike, l *ledger) error {
 }
 
 // inputDeletedWhileRead: the same as inputDeletedUnread in a running process. The process is paused during the
-// deletion, so it has not read the last of the deleted records.
+// deletion, so that it has not read the last of the deleted records.
 func inputDeletedWhileRead(ctx context.Context, k *strike, l *ledger) error {
 	if err := l.s.signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -252,8 +253,8 @@ func repartitionDeletedUnread(ctx context.Context, _ *strike, l *ledger) error {
 	return inOrder(ctx, decide, l.expectDecided(decisions.StateLost, decisions.InputDeleted))
 }
 
-// awaitRouted waits until the routed events are in the repartition topic; each event was sent twice. From then on
-// their places are positions in the repartition topic.
+// awaitRouted waits until the routed events are in the repartition topic; each event was sent twice. From then
+// on, the places of these events in the account are positions in the repartition topic.
 func (l *ledger) awaitRouted(ctx context.Context, events []*entry) error {
 	ctx, cancel := context.WithTimeout(ctx, l.h.patience(miniMax))
 	defer cancel()

@@ -94,7 +94,8 @@ func (k *strike) transactionalID() string {
 	return fmt.Sprintf("%s-dedup-%d/%s", k.app.id, k.rng.IntN(2), k.base[k.rng.IntN(len(k.base))].name)
 }
 
-// coordinator returns the broker that a response names, and the name of what it coordinates.
+// coordinator returns the broker that a response names, and the name of the group or the transactional id that
+// this broker coordinates.
 func (k *strike) coordinator(found kadm.FindCoordinatorResponses) (*kafkatest.Node, string, error) {
 	for _, c := range found {
 		n := k.h.cluster.node(c.NodeID)
@@ -106,8 +107,8 @@ func (k *strike) coordinator(found kadm.FindCoordinatorResponses) (*kafkatest.No
 	return nil, "", fmt.Errorf("%w: no response names a coordinator", errNotStruck)
 }
 
-// freezeInCommit pauses the coordinator of a transaction while the transaction ends. The EndTxn request arrives just
-// before the pause, or it waits in the socket and is handled late, after the pause.
+// freezeInCommit pauses the coordinator of a transaction while the transaction ends. The EndTxn request either
+// arrives just before the pause, or waits in the broker's socket and is handled after the pause.
 func freezeInCommit(ctx context.Context, k *strike) error {
 	n, id, err := transactionCoordinator(ctx, k)
 	if err != nil {
@@ -143,8 +144,8 @@ const (
 	slowMax = takeOverMax + slowFor
 )
 
-// slow applies stall again and again while the app has to continue: the app must process events that are made after
-// the start, although most writes wait. Then slow applies one stall that lasts longer than the transaction timeout.
+// slow applies stall again and again. Meanwhile the app must process events that are made after the start of
+// slow, although most writes wait. Then slow applies one stall that lasts longer than the transaction timeout.
 func (k *strike) slow(ctx context.Context, stall func(context.Context, time.Duration) error, longest time.Duration) error {
 	began := time.Now()
 	slow, end := context.WithCancel(ctx)
@@ -182,9 +183,9 @@ func (k *strike) stallTime() time.Duration {
 	return k.between(transactionTimeout+time.Second, transactionTimeout+4*time.Second)
 }
 
-// blockTime returns how long a broker's disk blocks: longer than a transaction may take. A single broker must keep
-// its session meanwhile (KAFKA-20734, see startCluster): with a session timeout of 6 s, a disk that blocked for 8 s
-// cost the broker its partitions.
+// blockTime returns how long a broker's disk blocks: longer than a transaction may take. A single broker must
+// keep its session in that time (KAFKA-20734, see startCluster): with a session timeout of 6 s, the broker lost
+// its partitions when its disk blocked for 8 s.
 func (k *strike) blockTime() time.Duration {
 	if k.h.cluster.alone() {
 		return k.between(transactionTimeout+200*time.Millisecond, aloneSession-2*time.Second)

@@ -161,7 +161,7 @@ func (m *mini) startDeciding(ctx context.Context, problem decisions.Problem, way
 	}
 }
 
-// decide decides on those refusals that nobody has decided on yet.
+// decide writes decisions for the refusals that have none yet.
 func (m *mini) decide(ctx context.Context, t *decisions.Topology, problem decisions.Problem, way decisions.Way, done map[string]bool) error {
 	all, err := decisions.ReadDecisions(ctx, m.client, t, nil)
 	if err != nil {
@@ -211,7 +211,7 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.h.patience(miniMax))
 	defer cancel()
-	// The name becomes free only when the broker has applied the deletion.
+	// The name of the topic becomes free only when the broker has applied the deletion.
 	err = kafkatest.Await(ctx, topic+" is created again", func(ctx context.Context) error {
 		resp, err := m.h.admin.CreateTopics(ctx, count, int16(m.h.set.nodes), configs, topic)
 		if err == nil {
@@ -222,7 +222,7 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 	if err != nil {
 		return err
 	}
-	// A client that reads the metadata before that would send to the former topic.
+	// If a client read its metadata before the id has changed, it would send to the former topic.
 	return kafkatest.Await(ctx, topic+" has another id", func(ctx context.Context) error {
 		now, err := m.h.admin.Metadata(ctx, topic)
 		if err == nil && (now.Topics[topic].Err != nil || now.Topics[topic].ID == meta.Topics[topic].ID) {
@@ -300,8 +300,8 @@ func routeOffsets(move func(at int64) int64, way decisions.Way) func(context.Con
 	}
 }
 
-// checkRoutedAgain checks how many records the app has routed again after the offsets were moved. After a clean stop
-// a mark replaces offsets that were deleted.
+// checkRoutedAgain checks how many records the app has routed again after the offsets were moved. After a clean
+// stop, the app has a mark, from which it continues if the offsets were deleted.
 func checkRoutedAgain(way decisions.Way, again int) error {
 	switch {
 	case way != "" && again <= 0:

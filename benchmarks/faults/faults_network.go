@@ -75,12 +75,13 @@ func lostFaults() []*fault {
 	return faults
 }
 
-// restarts reports whether a process sends this request only when it starts or when its group changes.
+// restarts reports whether a process sends this request only when it starts or when its group changes, so that
+// the fault must restart the process.
 func restarts(key kmsg.Key) bool {
 	return key == kmsg.InitProducerID || key == kmsg.JoinGroup || key == kmsg.SyncGroup || key == kmsg.OffsetFetch
 }
 
-// underCountedRule applies a rule to one process until the rule has struck Count times.
+// underCountedRule applies a rule of the proxy to one process until the rule has struck rule.Count times.
 func (k *strike) underCountedRule(ctx context.Context, rule proxy.Rule, restart bool) error {
 	s := k.slots[0]
 	rule.ClientID = s.client()
@@ -152,7 +153,7 @@ func late(key kmsg.Key) func(context.Context, *strike) error {
 			return errors.Join(ctx.Err(), fmt.Errorf("%w: the request was held and never delivered: %w", errNotStruck, err))
 		}
 		if ended[0].Err != nil {
-			// The broker had closed its side of the connection, which also ends a held request.
+			// The broker has closed its side of the connection, which also ends a request that the proxy held.
 			k.note("held %v, then %v", held.Round(time.Millisecond), ended[0].Err)
 		} else {
 			k.note("held %v, then response %s", held.Round(time.Millisecond), answered(ended[0].Response))
@@ -229,7 +230,8 @@ func errorFaults() []*fault {
 			return k.underCountedRule(ctx, rule, restarts(s.key))
 		}})
 	}
-	// The group seems to have no offsets, so only the checkpoint of a task has them.
+	// To the process the group seems to have no offsets, so the process must take them from the checkpoints of
+	// its tasks.
 	forgotten := &fault{row: "n3", name: "OffsetFetch-none", weight: 2, slots: 1}
 	forgotten.apply = func(ctx context.Context, k *strike) error {
 		group := k.app.group("dedup")

@@ -129,7 +129,7 @@ func dieAt(ctx context.Context, s *slot, point string, startErr error) error {
 	return nil
 }
 
-// killStayDown kills a process and restarts it only after others have taken over its tasks.
+// killStayDown kills a process and restarts it only after other processes have taken over its tasks.
 func killStayDown(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	if err := s.kill(); err != nil {
@@ -161,8 +161,8 @@ func freezeBursts(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// zombie returns a fault that stops a process for longer than a timeout and resumes it while others have its tasks.
-// The process must rejoin the group without help.
+// zombie returns a fault that stops a process for longer than a timeout and resumes it while other processes
+// have its tasks. The process must rejoin the group without help.
 func zombie(low, high time.Duration) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		s := k.slots[0]
@@ -224,8 +224,8 @@ func scale(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// twins starts a second process with the instance id of a running process. The two must not fence each other more
-// often than their backoff allows.
+// twins starts a second process with the instance id of a running process. The two processes must not fence
+// each other more often than their backoff allows.
 func twins(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	twin := newSlot(k.app, s.name)
@@ -233,8 +233,8 @@ func twins(ctx context.Context, k *strike) error {
 	if err := twin.start(ctx); err != nil {
 		return err
 	}
-	// Either of the two may end. The twin must end here: the epoch does not know it and would not stop it, and the
-	// final read needs topics to which no process writes.
+	// Either of the two processes may have ended. The twin must be ended here, because the epoch does not know
+	// the twin and would not stop it, and the final reading needs topics to which no process writes.
 	if err := errors.Join(k.together(ctx, s, twin), twin.kill()); err != nil {
 		return err
 	}
@@ -265,8 +265,8 @@ func (k *strike) together(ctx context.Context, s, twin *slot) error {
 	}
 	took, rebuilt, twinRebuilt := time.Since(began), log.Count(rebuildMessage)-before, twinLog.Count(rebuildMessage)
 	k.note("%v together, clients rebuilt %d and %d times", took.Round(time.Second), rebuilt, twinRebuilt)
-	// Each process has four clients. A client's backoff begins at 25 ms and doubles up to 5 s, so a client tries
-	// about ten times in the first 8 s, and once every 5 s later.
+	// Each process has four clients. A client's backoff begins at 25 ms and doubles up to 5 s, so a client is
+	// replaced about ten times in the first 8 s, and after that once every 5 s.
 	if limit := 4 * (12 + int(took/(5*time.Second))); rebuilt > limit || twinRebuilt > limit {
 		return fmt.Errorf("processes of instance %s rebuilt their clients %d and %d times in %v", s.name, rebuilt, twinRebuilt, took)
 	}

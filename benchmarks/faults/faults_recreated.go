@@ -16,9 +16,9 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// recreatedFaults are row l3: topics are deleted and created again, with the same names and settings. The app must
-// distinguish them from the former topics. Topics that it only writes to it adopts without help. For other topics it
-// names the command by which an operator decides.
+// recreatedFaults are row l3: topics are deleted and created again, with the same names and settings. The app
+// must notice that these are not the former topics. If the app only writes to a topic, it must accept the new
+// topic without help. For any other topic it must name the command by which an operator decides.
 var recreatedFaults = []*fault{
 	{row: "l3", name: "raw-recreated", broker: true, apply: ledgered(recreated((*ledger).inputs, emittedOnce, false))},
 	{row: "l3", name: "raw-recreated-running", broker: true, apply: ledgered(recreated((*ledger).inputs, emittedOnce, true))},
@@ -30,8 +30,8 @@ var recreatedFaults = []*fault{
 	{row: "l3", name: "outcomes-recreated", broker: true, apply: ledgered(outcomesRecreated)},
 }
 
-// noticeMax is how long a process may take until it finds a recreated topic: until its metadata is refreshed, and for
-// some attempts of its transactions.
+// noticeMax is how long a process may take until it finds a recreated topic: it takes until its metadata is
+// refreshed and some of its transactions have failed.
 const noticeMax = 40 * time.Second
 
 func (l *ledger) repartitions() []string { return []string{l.repartition()} }
@@ -126,9 +126,9 @@ func (l *ledger) refused(ctx context.Context) (string, error) {
 	return l.s.current().Log.Failure(), nil
 }
 
-// outputRecreated recreates every topic that the app only writes to, while the process is stopped or while it runs.
-// The app continues without help: new events are emitted to the new topics, and what was in the former topics is not
-// emitted again.
+// outputRecreated recreates every topic that the app only writes to, while the process is stopped or while it
+// runs. The app must continue without help: it emits new events to the new topics, and does not emit again the
+// events that were in the former topics.
 func outputRecreated(ctx context.Context, k *strike, l *ledger) error {
 	running := k.rng.IntN(2) == 0
 	if !running {

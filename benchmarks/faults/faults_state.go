@@ -91,9 +91,9 @@ func stateLost(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// damaged returns a fault that kills a process, damages one file in each of its stores, and restarts it. The process
-// must quarantine and rebuild the stores that it opens and cannot trust. If it reads damaged data without an error,
-// the check of the epoch finds the effect.
+// damaged returns a fault that kills a process, damages one file in each of its stores, and restarts it. If the
+// process opens a damaged store and notices the damage, it must quarantine and rebuild the store. If it reads
+// damaged data without noticing, the check of the epoch finds the effect.
 func damaged(harm func(*mathrand.Rand, string) (string, error)) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		s := k.slots[0]
@@ -207,8 +207,8 @@ func deleteFile(rng *mathrand.Rand, dir string) (string, error) {
 	return filepath.Base(path) + " deleted", os.Remove(path)
 }
 
-// replaceFile replaces a file by a directory, which no process can open as a file. Permissions would not do: they do
-// not apply to root.
+// replaceFile replaces a file by a directory, which no process can open as a file. To take away permissions
+// would not suffice, because permissions do not apply to root.
 func replaceFile(rng *mathrand.Rand, dir string) (string, error) {
 	path, _, err := pick(rng, dir)
 	if err != nil {
@@ -419,8 +419,9 @@ func (k *strike) diskPaused(ctx context.Context, s *slot, want float64) error {
 	return nil
 }
 
-// smallDisk stops a process and gives its state a small disk. Where mounts are allowed this is a tmpfs; elsewhere the
-// state stays on its disk, and the pause level is set just below the disk's free space.
+// smallDisk stops a process and gives its state a small disk. If the harness may mount file systems, the small
+// disk is a tmpfs. Otherwise the state stays on its disk, and the level at which tasks pause is set just below
+// the disk's present free space.
 func smallDisk(s *slot) (settings []string, undo func() error, err error) {
 	if err := errors.Join(s.kill(), loseStores(s), os.MkdirAll(s.stateDir(), 0o700)); err != nil {
 		return nil, nil, err

@@ -25,7 +25,7 @@ import (
 // harness is one run: the cluster, the program under test, and the findings.
 type harness struct {
 	ctx     context.Context
-	halt    context.Context // ended when the run shall draw no more faults
+	halt    context.Context // ends when the run must draw no more faults
 	set     settings
 	dir     string // the directory of data and logs
 	binary  string // the program that starting processes run
@@ -107,8 +107,8 @@ func (h *harness) note(what string, fields map[string]any) {
 	}
 }
 
-// run sets everything up, runs the epochs, and reports. When halt ends, it draws no more faults and checks the epochs
-// that it has.
+// run sets everything up, runs the epochs, and reports. When halt ends, it draws no more faults, and checks the
+// epochs that have begun.
 func run(ctx, halt context.Context, s settings) error {
 	h := &harness{ctx: ctx, halt: halt, set: s, rng: rand.New(rand.NewPCG(s.seed, 1)), began: time.Now()}
 	if err := h.prepare(); err != nil {

@@ -16,8 +16,8 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// historyLine is one line of a stored history and has one part of it. JSON, unlike gob, distinguishes a record
-// without a value from a record with an empty value.
+// historyLine is one line of a stored history; each line has one part of the history. JSON, unlike gob,
+// distinguishes a record without a value from a record with an empty value.
 type historyLine struct {
 	Config  *oracle.Config  `json:",omitempty"`
 	Sent    *oracle.Sent    `json:",omitempty"`

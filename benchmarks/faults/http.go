@@ -25,7 +25,7 @@ import (
 // byte, until a response says that Kafka has the event.
 
 const (
-	// There are senderCount senders. Each sends one event at a time, and pauses between two events.
+	// senderCount is the number of senders. A sender sends one event at a time, and pauses between two events.
 	senderCount    = 8
 	senderPauseMax = 400 * time.Millisecond
 	// senderIDs is how many ids of events the senders share with the raw topics' ids, which follow Zipf's law.
@@ -170,8 +170,8 @@ func signature(body []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// send sends one request. Only its own deadline limits it, not the end of the sender: a sender that is stopped must
-// still learn the result of its last request.
+// send sends one request. The request ends only by its own deadline and not when the sender is stopped, because
+// a stopped sender must still learn the result of its last request.
 func (s *senders) send(q *oracle.Request, patience time.Duration, signature string) (status int, header http.Header, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -21,8 +21,8 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// ledger is a mini app with a routed and a prepartitioned topic. It keeps an account of every event that it sends:
-// the places from which the app may read it, and what must have become of it.
+// ledger is a mini app with a routed and a prepartitioned topic. It keeps an account of every event that it
+// sends: the places from which the app may read the event, and the fate that the event must have.
 type ledger struct {
 	*mini
 	events  []*entry
@@ -47,13 +47,13 @@ type entry struct {
 	fate   fate
 }
 
-// fate says what may become of an event that was not deleted.
+// fate says what the app may do with an event that was not deleted.
 type fate uint8
 
 const (
 	emittedOnce fate = iota
-	// maybeLate: after a decision the app does not know what was emitted, so the records of the event may be late.
-	// The event is not emitted twice, and none of its records vanishes.
+	// maybeLate: after a decision the app does not know what was emitted, so the records of the event may be
+	// late. The event must not be emitted twice, and none of its records may vanish without a trace.
 	maybeLate
 	// outputLost: the topic to which the event was emitted was deleted. The event is not emitted again.
 	outputLost
@@ -145,9 +145,9 @@ func (l *ledger) close(ctx context.Context) error {
 	return errors.Join(killed, err, l.mini.close(ctx))
 }
 
-// leave ends the process and keeps the topics, on a broker that ends as well. After a step of its clock, a broker may
-// stay fenced for good, because its requests to the controller time out before they are sent. Such a broker deletes
-// no topic.
+// leave ends the process but does not delete the topics, because the broker ends as well. After a step of its
+// clock, a broker may stay fenced for ever, because its requests to the controller time out before they are
+// sent; a fenced broker could not delete topics.
 func (l *ledger) leave() error {
 	l.client.Close()
 	return l.s.kill()
@@ -206,7 +206,8 @@ func (l *ledger) produce(ctx context.Context, events []*entry) error {
 	return nil
 }
 
-// account waits until every event has become what its fate requires. No event may be emitted twice.
+// account waits until the app has done with every event what the event's fate requires. No event may be emitted
+// twice.
 func (l *ledger) account(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.h.patience(miniMax))
 	defer cancel()
@@ -240,8 +241,8 @@ func (l *ledger) account(ctx context.Context) error {
 	})
 }
 
-// judge compares an event's fate with what became of it: how often it was emitted and how often it became a dead
-// letter. there is false if what is missing may still come.
+// judge compares an event's fate with the numbers of times that the event was emitted and became a dead letter.
+// there is false if a record is missing that may still arrive.
 func (l *ledger) judge(e *entry, emitted, dead int) (there bool, err error) {
 	switch {
 	case emitted > 1:
@@ -268,14 +269,15 @@ func (l *ledger) lost(e *entry) bool {
 	return true
 }
 
-// condemn sets the fate of all events that were sent so far.
+// condemn sets the same fate for all events that were sent so far.
 func (l *ledger) condemn(f fate) {
 	for _, e := range l.events {
 		e.fate = f
 	}
 }
 
-// goOn sends new events and a duplicate of every earlier event. Each event must then become what its fate requires.
+// goOn sends new events and a duplicate of every earlier event. After that, the app must do with each event
+// what the event's fate requires.
 func (l *ledger) goOn(ctx context.Context) error { return inOrder(ctx, l.resend, l.send, l.account) }
 
 // oncebus runs a command of the program with the settings of the process.
@@ -359,9 +361,9 @@ func inOrder(ctx context.Context, steps ...step) error {
 	return nil
 }
 
-// deciding calls work and meanwhile decides, by command, for every partition that waits. ways lists the expected
-// problems and, for each, the ways to decide; deciding uses the first way that the refusal offers. No partition may
-// wait because of another problem.
+// deciding calls work, and meanwhile decides with the operator's command for every partition that waits for a
+// decision. ways lists the expected problems and, for each, the ways to decide; deciding uses the first way
+// that the refusal offers. No partition may wait because of another problem.
 func (l *ledger) deciding(ctx context.Context, ways map[decisions.Problem][]decisions.Way, work func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, l.h.patience(2*miniMax))
 	defer cancel()

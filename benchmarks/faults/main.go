@@ -77,8 +77,8 @@ func main() {
 	}
 }
 
-// untilSignals returns two contexts. halt ends with the first SIGINT or SIGTERM: the run then checks and reports what
-// it has. ctx ends with the second signal.
+// untilSignals returns two contexts. halt ends with the first SIGINT or SIGTERM: the run then checks the epochs
+// that have begun, and reports. ctx ends with the second signal.
 func untilSignals() (ctx, halt context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	halt, first := context.WithCancel(ctx)

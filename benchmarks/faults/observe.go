@@ -162,7 +162,8 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 		if !ok {
 			return
 		}
-		// An event without a dedup key becomes a dead letter in the routing stage, so it counts at once.
+		// An event without a dedup key becomes a dead letter in the routing stage, so it counts as processed at
+		// once.
 		o.flows[flow] = max(o.flows[flow], sent)
 		if verdictOf(r.Headers) == "unique" {
 			o.delays = append(o.delays, delay{sent, now.UnixMicro()})
@@ -248,8 +249,8 @@ func (o *observer) passed(t time.Time) error {
 	return nil
 }
 
-// recovered waits until every raw partition and every task has processed a record that was made after t. If enough is
-// not nil, recovered also ends when enough returns true. It returns the time since t.
+// recovered waits until every raw partition and every task has processed a record that was made after t. If
+// enough is not nil, recovered also returns when enough returns true. It returns the time since t.
 func (o *observer) recovered(ctx context.Context, t time.Time, limit time.Duration, enough func() bool) (time.Duration, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, t.Add(limit), fmt.Errorf("%v are over", limit))
 	defer cancel()
@@ -263,7 +264,7 @@ func (o *observer) recovered(ctx context.Context, t time.Time, limit time.Durati
 	return time.Since(t), err
 }
 
-// restartStalls forgets the stalls up to now, such as the stall of a first start.
+// restartStalls drops the stalls that were measured so far, such as the stall of the first start.
 func (o *observer) restartStalls() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -291,8 +292,8 @@ func (o *observer) sample(ctx context.Context) {
 	}
 }
 
-// sampleOnce stores the group's offsets. It holds the lock during the request, so that no response from before a
-// reset is stored after the reset.
+// sampleOnce stores the group's offsets. It holds the lock during the request, so that it never stores, after a
+// reset, a response from before the reset.
 func (o *observer) sampleOnce(ctx context.Context) error {
 	o.samplesMu.Lock()
 	defer o.samplesMu.Unlock()

@@ -20,8 +20,8 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// startMax limits the time until a started process is ready. It is long, because another fault may stop the broker
-// for a minute meanwhile.
+// startMax limits the time until a started process is ready. It is long, because another fault may stop the
+// broker for a minute while the process starts.
 const startMax = 3 * time.Minute
 
 // slot is an instance id with a state directory, for one process at a time. The id and the directory outlive the
@@ -35,7 +35,7 @@ type slot struct {
 	// These fields are for an ingress: its command, the address for requests, and further settings.
 	command, address string
 	more             []string
-	// doomed says that processes which start from now on may end by themselves.
+	// doomed says that processes that are started from now on may end by themselves.
 	doomed bool
 
 	mu      sync.Mutex
@@ -68,7 +68,8 @@ func (s *slot) environ(settings []string) []string {
 		"COMMIT_INTERVAL=" + commitInterval.String(),
 		"SESSION_TIMEOUT=" + sessionTimeout.String(),
 		"TRANSACTION_TIMEOUT=" + transactionTimeout.String(),
-		// With these settings stores write and merge runs all the time, so that kills interrupt such work.
+		// With these settings the stores write and merge runs all the time, so that kills interrupt a write or
+		// a merge.
 		"STATE_FLUSH_ROWS=" + strconv.Itoa(flushRows),
 		"STATE_FLUSH_AGE=" + flushAge.String(),
 		// The harness damages state more often than disks do, so the limit on rebuilds is switched off.
@@ -106,8 +107,8 @@ func (s *slot) start(ctx context.Context, settings ...string) error {
 	return err
 }
 
-// watch waits until a process ends. If the harness did not cause the end, that is a violation: an external fault may
-// cost time, but must not end the process.
+// watch waits until a process ends. If the harness did not cause the end of the process, watch records a
+// violation, because a fault outside of the process may cost time but must not end the process.
 func (s *slot) watch(proc *program.Process) {
 	<-proc.Exited()
 	s.mu.Lock()

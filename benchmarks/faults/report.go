@@ -38,7 +38,7 @@ type report struct {
 	Faults    int              `json:"faults"`     // faults that struck
 	NotStruck int              `json:"not_struck"` // faults that were drawn but did not strike
 	Crowded   int              `json:"crowded"`    // faults that were active at the same time as other faults of their app
-	Unchecked map[string]int   `json:"unchecked"`  // faults of the epochs without a check, such as those of a run that was broken off
+	Unchecked map[string]int   `json:"unchecked"`  // faults in epochs that were not checked, for example because the run was interrupted
 	Records   int              `json:"raw_records"`
 	Outputs   int              `json:"output_records"`
 	Claims    map[string]int   `json:"claim_mode"`             // how many records were compared, see claimWords
@@ -117,7 +117,7 @@ func newReport(s settings) *report {
 	}
 }
 
-// expect sets which faults the run must show.
+// expect sets which faults must strike in the run.
 func (r *report) expect(faults []*fault) {
 	r.expected = faults
 	for _, f := range faults {
@@ -251,7 +251,7 @@ func (r *report) drawn() int {
 	return n
 }
 
-// verdict returns why the run failed, or nil.
+// verdict returns why the run failed; nil if it did not fail.
 func (r *report) verdict(h *harness) error {
 	var errs []error
 	if n := len(h.violated()); n > 0 {
@@ -269,7 +269,7 @@ func (r *report) verdict(h *harness) error {
 	if r.Faults < r.set.minFaults {
 		errs = append(errs, fmt.Errorf("%d faults struck, want at least %d", r.Faults, r.set.minFaults))
 	}
-	// A run that is too short for the whole deck needs to show only the faults that it drew.
+	// If a run is too short for the whole deck, only the faults that were drawn must have struck.
 	whole := r.drawn() >= 3*len(r.expected)*r.set.apps/2
 	for _, f := range r.ByFault {
 		if f.Struck == 0 && (whole || f.NotStruck > 1) {

@@ -17,8 +17,8 @@ type scenario struct {
 	promise string
 	limit   time.Duration
 	rounds  int
-	// apart says that the scenario runs only alone (-scenario), on the given number of brokers of the given release.
-	// 0 and "" mean the defaults.
+	// apart says that the scenario runs only alone (-scenario), on a cluster with the number of brokers and the
+	// release in the next fields. 0 and "" mean the defaults.
 	apart bool
 	nodes int
 	kafka string
@@ -156,7 +156,7 @@ func (r *report) scenario(s scenarioResult) {
 	r.Scenarios = append(r.Scenarios, s)
 }
 
-// two stops all processes but the first two, which then have all tasks.
+// two stops all processes except the first two, which then get all tasks.
 func (e *epoch) two(ctx context.Context) error {
 	for _, s := range e.base[2:] {
 		if err := s.stop(); err != nil {

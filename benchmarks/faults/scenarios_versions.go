@@ -32,8 +32,8 @@ var errLeftOut = errors.New("left out")
 // errStarted says that a process runs which should have refused to start.
 var errStarted = errors.New("it runs")
 
-// errRefused is wrapped by the error of a process that ends because it must not run together with another version.
-// The app must then continue as before.
+// errRefused is wrapped if a process refuses to start because it must not run together with another version.
+// The other processes of the app must then continue as before.
 var errRefused = errors.New("it refuses to start")
 
 // playUpgrade upgrades the controller, then one broker after the other to the newest release, and then the features,
@@ -60,7 +60,7 @@ func playUpgrade(ctx context.Context, e *epoch, _ int) ([]time.Duration, error) 
 	if err := e.step(ctx, &times, fmt.Sprintf("features %v", levels)); err != nil {
 		return times, err
 	}
-	// Producers change to the new version of transactions one by one, each when it begins a transaction.
+	// Each producer changes to the new version of transactions when it begins its next transaction.
 	if err := errors.Join(kafkatest.Pause(ctx, transactionTimeout), e.step(ctx, &times, "a transaction timeout later")); err != nil {
 		return times, err
 	}

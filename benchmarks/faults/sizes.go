@@ -29,8 +29,8 @@ var (
 	linger         = 2 * time.Millisecond   // linger of the traffic's producer
 )
 
-// shrink makes the apps of a run small, so that several of them fit on one machine. A worker still has two tasks,
-// because a kill between two tasks is one of the faults.
+// shrink makes the apps of a run small, so that several of them fit on one machine. A worker still has two
+// tasks, because one of the faults is a kill between two tasks.
 func shrink() {
 	baseSlots, spareSlots, workers, partitions, rawPartitions = 2, 1, 1, 4, 2
 	flows = (len(routes) + 1) * rawPartitions

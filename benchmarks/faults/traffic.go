@@ -103,7 +103,7 @@ const (
 	odd        = 1_000
 )
 
-// startTraffic starts to produce. The caller ends the traffic by end.
+// startTraffic starts to produce. The caller must end the traffic by a call of end.
 func startTraffic(a *app, rng *rand.Rand, rate int) (*traffic, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(a.h.cluster.seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchMaxBytes(rawMaxBytes), kgo.MaxBufferedRecords(50_000), kgo.ProducerLinger(linger),
@@ -226,7 +226,7 @@ func (t *traffic) draw(route int, now time.Time) (event, int64) {
 	return ev, ev.at
 }
 
-// eventTime returns ms, or sometimes a time that is late or far in the future.
+// eventTime mostly returns ms, and sometimes a time that is late or far in the future instead.
 func (t *traffic) eventTime(ms int64) int64 {
 	const year = 365 * 24 * 3_600_000
 	if t.rng.IntN(odd) >= 10 {

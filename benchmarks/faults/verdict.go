@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// drainMax limits the time until the app has processed all records, once all faults have ended and no new records
-	// come. It belongs to promises K8 and K9.
+	// drainMax limits the time until the app has processed all records, once all faults have ended and no new
+	// records come. If the app takes longer, that breaks the promises K8 and K9.
 	drainMax = transactionTimeout + time.Minute
 	// seeMax limits the time until the observer has read the records that the final read has found.
 	seeMax = 20 * time.Second
@@ -68,8 +68,8 @@ func (e *epoch) close(ctx context.Context) (epochResult, error) {
 	return res, e.app.drop(ctx)
 }
 
-// drain waits until all sent records are judged and no transaction is open. If this takes too long, the history
-// records what is left, and the oracle reports it as K8 and K9.
+// drain waits until all sent records are judged and no transaction is open. If this takes too long, drain
+// stores the open transactions and the lag in the history, and the oracle reports them as K8 and K9.
 func (e *epoch) drain(ctx context.Context, h *oracle.History) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, drainMax, fmt.Errorf("%v are over", drainMax))
 	defer cancel()
@@ -90,8 +90,9 @@ func (e *epoch) drain(ctx context.Context, h *oracle.History) error {
 	})
 }
 
-// lag returns, for each raw topic, what the groups have not committed. For the repartition topic the progress comes
-// from the observer instead: the topic ends in control records, and groups do not commit offsets beyond these.
+// lag returns, for each raw topic, how many records the groups have not committed. For the repartition topic
+// the observer gives the progress instead, because the topic ends in control records, and groups do not commit
+// offsets behind these.
 func (e *epoch) lag(ctx context.Context) (map[string]int64, error) {
 	group := e.app.group("route")
 	committed, err := e.h.admin.FetchOffsets(ctx, group)
@@ -132,7 +133,7 @@ func (e *epoch) collect(ctx context.Context, h *oracle.History) (oracle.Config, 
 		last[r.Topic+"/"+strconv.Itoa(int(r.Partition))] = r.Offset
 		final[i] = nil
 	}
-	// If the observer lacks records, K7 reports it.
+	// If the observer has not read all records, the oracle reports that as K7.
 	seeCtx, cancel := context.WithTimeout(ctx, seeMax)
 	_ = kafkatest.Await(seeCtx, "the observer has read all records", func(context.Context) error { return e.obs.hasSeen(last) })
 	cancel()

@@ -13,9 +13,9 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// playZombie stops one of two processes for longer than both timeouts and resumes it while its successor runs. The
-// ids of its producers identify it. No transaction that it began before the stop may come after the successor's first
-// commit. Then it must commit again, as the same process.
+// playZombie stops one of two processes for longer than both timeouts and resumes it while its successor runs.
+// The process is recognised by the ids of its producers. No transaction that it began before the stop may be
+// committed after the successor's first commit. Later the same process must commit again.
 func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, error) {
 	if err := e.two(ctx); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (o *observer) firstCommits(frozen map[int64]bool, stopped time.Time) map[in
 		zombie := frozen[w.producer]
 		switch {
 		case w.seen.Before(stopped):
-			had[w.partition] = zombie // the last write before the stop decides
+			had[w.partition] = zombie // the last write before the stop counts
 		case !zombie && had[w.partition]:
 			if first == nil {
 				first = map[int32]write{}
@@ -112,10 +112,10 @@ func (o *observer) wroteAgain(frozen map[int64]bool, woken time.Time) bool {
 	return slices.ContainsFunc(o.writers, func(w write) bool { return frozen[w.producer] && w.seen.After(woken) })
 }
 
-// lateCommits returns the transactions that the producers had begun before the stop and that come after the first
-// commit of their successor. It recognises such a transaction because it does not follow the previous transaction in
-// the log. The producer's epoch cannot tell: a client that was stopped between two transactions continues with the
-// same epoch.
+// lateCommits returns the transactions that the producers had begun before the stop and that come after the
+// first commit of their successor. Such a transaction is recognised by its sequence, which does not follow the
+// sequence of the previous transaction in the log. The producer's epoch would not show it, because a client
+// that was stopped between two transactions continues with the same epoch.
 func (o *observer) lateCommits(frozen map[int64]bool, stopped time.Time) []write {
 	first := o.firstCommits(frozen, stopped)
 	o.mu.Lock()

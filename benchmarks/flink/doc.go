@@ -7,6 +7,6 @@
 //   - The Java program reads exactly the settings that Command sets: a test compares them.
 //
 // What looks wrong:
-//   - Job manager and task manager are threads of one process, so a fault strikes both. In a cluster the job manager
-//     would survive and restart only the tasks of the task manager that failed.
+//   - Job manager and task manager are threads of one process, so a fault of the process affects both. In a
+//     cluster the job manager would survive and restart only the tasks of the task manager that failed.
 package flink

@@ -150,8 +150,8 @@ const backlogRoutes = `  - {name: loud, topics: [APP-in], key: [{field: id}], wi
 // warmUp is how long traffic flows before a measurement that depends on whether the broker's code is compiled.
 const warmUp = 5 * time.Second
 
-// catchUp measures a live route twice: alone, and while the backlog of another route is judged. Each route has its
-// own topic, because in a common topic the live events would be behind the backlog.
+// catchUp measures a live route twice: alone, and while the backlog of another route is judged. Each route has
+// its own topic, because in a common topic the live events would have to wait behind the backlog.
 func (r *run) catchUp(ctx context.Context) error {
 	return r.inCase(ctx, "backlog", backlogRoutes, usual, func(a *app, _ time.Duration) error {
 		if _, err := r.latency(ctx, a, func(ctx context.Context) error { return kafkatest.Pause(ctx, warmUp) }); err != nil {
@@ -191,7 +191,7 @@ func (r *run) catchUp(ctx context.Context) error {
 // latency returns the sorted latencies, in ms, of events of the live route. It measures until the function until
 // returns.
 func (r *run) latency(ctx context.Context, a *app, until func(ctx context.Context) error) ([]float64, error) {
-	producing := ctx // a cancelled event would make the later events in its batch fail, too
+	producing := ctx // if an event were cancelled, the later events in its batch would fail, too
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type read struct {

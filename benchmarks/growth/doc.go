@@ -14,8 +14,9 @@
 //   - A case ends when the process has judged all events that were sent.
 //
 // What looks wrong:
-//   - Memory counts as level if the last third of the time needs at most a tenth more than the middle third. The
-//     first third does not count, because the process starts and fills its bounded buffers in it.
+//   - Memory counts as steady if its highest value in the last third of the time is at most a tenth above that
+//     in the middle third. The first third does not count, because the process starts and fills its bounded
+//     buffers in it.
 //   - Each part is measured once. The figures are meant to show growth by multiples, not by percent. On a shared
 //     machine, compare CPU time and bytes rather than times.
 package main

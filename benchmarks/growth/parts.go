@@ -163,7 +163,7 @@ func (of results) startGoals() (goals []bench.Goal) {
 	return goals
 }
 
-// allStartGoals has a goal for each start of the most partitions.
+// allStartGoals has a goal for each kind of start, with the highest number of partitions.
 func (of results) allStartGoals() (goals []bench.Goal) {
 	for _, one := range of {
 		if one.X == goalPartitions {

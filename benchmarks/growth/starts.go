@@ -65,8 +65,8 @@ func (r *run) startAgain(ctx context.Context, a *app, name string) error {
 	return r.addStart(a, name, ready)
 }
 
-// addStart adds the figures of a start that has just become ready: when the topics and the manifest were set up, when
-// a group last assigned partitions, and when the process was ready.
+// addStart adds the figures of a start that has just become ready: the times at which the topics and the
+// manifest were set up, at which a group last assigned partitions, and at which the process was ready.
 func (r *run) addStart(a *app, name string, ready time.Duration) error {
 	used, err := a.process.Usage()
 	if err != nil {

@@ -24,6 +24,6 @@
 //     offsets are doubled.
 //   - postgres, before step 3: the keys are rolled back. No event is lost, but the events that were already produced
 //     are doubled. A crash between steps 3 and 4 does no harm.
-//   - With every kind of store, a process that was paused may continue after another process has got its partitions.
-//     What it still produces then is doubled.
+//   - With every kind of store, a process that was paused may continue after another process has got its
+//     partitions. The events that the paused process then still produces are doubled.
 package main

@@ -90,7 +90,7 @@ func (s *postgresStore) claim(ctx context.Context, records []*kgo.Record) (fresh
 	for i, r := range records {
 		keys[i] = r.Key
 	}
-	// Transactions that insert their keys in the same order cannot deadlock.
+	// The keys are sorted, because transactions that insert their keys in the same order cannot deadlock.
 	slices.SortFunc(keys, bytes.Compare)
 	rows, err := s.tx.Query(ctx, claimKeys, keys)
 	if err != nil {

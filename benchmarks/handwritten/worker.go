@@ -33,8 +33,8 @@ type worker struct {
 	store  store
 }
 
-// work runs one worker until ctx ends. Its client has the same settings as the limit (the passthrough), but no
-// transactions.
+// work runs one worker until ctx ends. Its client has the same settings as the passthrough, which is the limit
+// in the benchmarks, but no transactions.
 func (s settings) work(ctx context.Context, number int) error {
 	keys, err := s.open(ctx)
 	if err != nil {
@@ -63,8 +63,8 @@ func (s settings) work(ctx context.Context, number int) error {
 	return nil
 }
 
-// interval processes events until the commit interval is over, and commits their offsets. It does so even if ctx ends
-// meanwhile.
+// interval processes events until the commit interval is over, and commits their offsets. It commits the
+// offsets even if ctx ends meanwhile.
 func (w worker) interval(ctx context.Context) error {
 	fetches := w.poll(ctx)
 	if fetches.NumRecords() == 0 {
@@ -93,8 +93,8 @@ func (w worker) interval(ctx context.Context) error {
 		return fmt.Errorf("commit the keys: %w", err)
 	}
 	if err := w.client.CommitUncommittedOffsets(whole); err != nil {
-		// Either the group has a newer generation, or the broker is away. This process or another one reads the
-		// events again.
+		// Either the group has a newer generation, or the broker does not respond. In both cases this process
+		// or another process reads the events again.
 		fmt.Fprintln(os.Stderr, "handwritten: commit the offsets:", err)
 	}
 	return nil

@@ -79,8 +79,8 @@ func (a *app) remove(ctx context.Context) error {
 // listensIngress is the message with which oncebus logs the address for requests.
 const listensIngress = "ingress listening"
 
-// start starts the program, "run" or "ingress", and waits until it is ready.
-// Its log, with a line for each request as by default, goes to a file.
+// start starts the program, "run" or "ingress", and waits until it is ready. Its log goes to a file; as by
+// default, it has a line for each request.
 func (a *app) start(ctx context.Context, command string, serves bool) (*program.Process, error) {
 	cmd := exec.CommandContext(ctx, a.binary, command)
 	settings := program.Settings{

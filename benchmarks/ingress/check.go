@@ -51,8 +51,8 @@ func (t tally) from(first int) tally {
 type promise string
 
 const (
-	// promiseVerdict: one request for each event gets 202, and the event is in the output; the other requests get the
-	// verdict duplicate.
+	// promiseVerdict: one request for each event gets 202, and the event is in the output; the other requests
+	// for the event get the verdict duplicate.
 	promiseVerdict promise = "verdict"
 	// promiseOnce: every response is 202, and each event is in the output exactly once.
 	promiseOnce promise = "once"
@@ -83,8 +83,8 @@ func countVerdicts(list []response, event func(n int) int) (events map[int]verdi
 	return events, silent
 }
 
-// check returns an error unless responses and records agree with p. The event of a request that was rejected, or that
-// got no verdict, may or may not be in the output. A request without a response is an error.
+// check returns an error unless responses and records agree with p. If a request was rejected or got no
+// verdict, its event may or may not be in the output. A request without a response is an error.
 func check(p promise, list []response, event func(n int) int, t tally) error {
 	events, silent := countVerdicts(list, event)
 	var twice, unaccepted, lost, repeated, strange int

@@ -43,8 +43,8 @@ type connection struct {
 	number atomic.Int64 // number of the request in flight
 	in     []byte
 
-	// A response may be read before the Write of its request has returned. The next request has to wait for that
-	// Write.
+	// The response to a request may be read before the Write of the request has returned. mu makes the next
+	// request wait until that Write has returned.
 	mu      sync.Mutex
 	request *request
 }

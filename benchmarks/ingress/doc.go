@@ -16,8 +16,8 @@
 //
 // Invariants:
 //   - Every request has a signature; some requests are duplicates.
-//   - A run fails unless responses and output agree: each accepted event is in the output once, and its duplicates
-//     got that verdict.
+//   - A run fails unless responses and output agree: each accepted event is in the output once, and its
+//     duplicates got the verdict duplicate.
 //   - The schedule of a rate is fixed before the client sends the first request, and latency counts from the
 //     schedule: if a request has to wait because an earlier request was slow, its wait counts (no coordinated
 //     omission).

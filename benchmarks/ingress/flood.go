@@ -47,7 +47,7 @@ var phases = []phase{{}, {128, bodyLen, false}, {1024, bodyLen, false}, {96, 512
 const (
 	// strangerAddresses is how many client addresses the strangers have, according to X-Forwarded-For.
 	strangerAddresses = 30
-	// strangerPause is how long after the end of its connection a stranger comes again.
+	// strangerPause is how long a stranger waits after the end of its connection before it connects again.
 	strangerPause = 5 * time.Second
 )
 
@@ -66,7 +66,7 @@ type floodRun struct {
 	Load      string             // the machine's load average of a minute, at the start of the phase
 }
 
-// floodRoute is a second route of an app, with a path of its own.
+// floodRoute is a second route of an app, with a separate path.
 func floodRoute(a *app) string {
 	return fmt.Sprintf(`  - name: flood
     topics: [%[1]s-flood-input]
@@ -124,7 +124,7 @@ func (b *bed) measureFlood(ctx context.Context, round int) (runs []floodRun, err
 	return runs, s.Stop()
 }
 
-// measurePhase sends the quiet path's schedule. Its events are other ones in each phase.
+// measurePhase sends the quiet path's schedule. Each phase has different events.
 func (a *app) measurePhase(ctx context.Context, s *program.Process, p phase, number int) (m floodRun, err error) {
 	rate := a.quietRate
 	t := trial{
@@ -147,8 +147,7 @@ func (a *app) measurePhase(ctx context.Context, s *program.Process, p phase, num
 	return m, err
 }
 
-// flooders send signed requests in a closed loop, each on one connection, and take any
-// response.
+// flooders send signed requests in a closed loop, each on one connection, and accept any response.
 type flooders struct {
 	wg      sync.WaitGroup
 	started time.Time
@@ -203,7 +202,8 @@ func (f *flooders) add(own map[int]int) {
 	}
 }
 
-// sendAsStranger opens one connection after the other, and waits on each for what the server does.
+// sendAsStranger opens one connection after the other, and waits on each until the server responds or closes
+// the connection.
 func (f *flooders) sendAsStranger(ctx context.Context, address string, number int) {
 	own := map[int]int{}
 	for ctx.Err() == nil {

@@ -21,8 +21,7 @@ const (
 	// connectionsMin and connectionsMax bound the pool of the open loop. The maximum
 	// is below ONCEBUS_INGRESS_MAX_REQUESTS' default, 4096.
 	connectionsMin, connectionsMax = 512, 4000
-	// connectionsSpare is for how much traffic the pool of connections has to suffice, in addition to two commit
-	// intervals.
+	// The pool of connections must suffice for the requests of two commit intervals and of connectionsSpare.
 	connectionsSpare = 200 * time.Millisecond
 )
 

@@ -14,13 +14,13 @@ import (
 	"oncebus/benchmarks/internal/openloop"
 )
 
-// The bound of a verdict's latency without delays: a response within it at p99.
+// The bound of the p99 of a verdict's latency.
 const (
 	boundCommits = 2
 	boundRest    = 30 * time.Millisecond
 )
 
-// goalP99 are the points with a goal of their own for p99, which is below it.
+// goalP99 has the points with a separate goal: their p99 must be below the given duration.
 var goalP99 = map[point]time.Duration{
 	{1000, 5 * time.Millisecond}:   15 * time.Millisecond,
 	{10_000, 5 * time.Millisecond}: 40 * time.Millisecond,
@@ -123,8 +123,8 @@ counted with all of its wait. Of each event one request got 202 and all duplicat
 	b.WriteString(marksMeaning(marked))
 }
 
-// summed returns one run that stands for several: it has the statuses of the first round, and the medians of the
-// other figures.
+// summed combines several runs into one: it has the statuses of the first round, and the medians of all other
+// figures.
 func summed(ms []latencyRun, p99 float64) latencyRun {
 	sum := latencyRun{point: ms[0].point, Statuses: ms[0].Statuses}
 	sum.Latency.P99 = p99

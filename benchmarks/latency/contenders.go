@@ -28,9 +28,8 @@ const (
 	kafkaStreams = "Kafka Streams"
 )
 
-// contenders are in the order of a round. A limit runs as many transactions in
-// sequence as the contender that is compared with it. It only writes a small
-// changelog record for each event.
+// contenders are in the order of a round. A limit runs as many transactions in sequence as the contender that
+// is compared with it. Apart from forwarding events, it only writes a small changelog record for each event.
 var contenders = []contender{
 	{limit, limit, false, bench.Role{Changelog: true}, goCommand},
 	{"oncebus keyed", limit, true, bench.Role{Oncebus: true}, goCommand},

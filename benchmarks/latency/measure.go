@@ -157,8 +157,8 @@ func (t *trial) prime(ctx context.Context) error {
 	return t.consumer.readUntil(ctx, beforeStart, t.ledger.primed)
 }
 
-// collect reads until every expected event has arrived, and then the rest of the output. Because of the order of
-// events, no duplicate can come after that.
+// collect reads until every expected event has arrived, and then the rest of the output. The schedule ends with
+// events without duplicates (openloop.Cooldown), so no duplicate can come after that.
 func (t *trial) collect(ctx context.Context, now func() time.Duration) error {
 	whole := t.schedule.Due(t.schedule.Events()) + t.drainMax
 	ctx, cancel := context.WithTimeoutCause(ctx, whole, fmt.Errorf("not all events had arrived %v after the last was due: raise -drain, or lower the rate", t.drainMax))

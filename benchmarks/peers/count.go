@@ -45,8 +45,8 @@ func checkInput(counts []int, in bench.Input) error {
 	return nil
 }
 
-// around is how long before a fault an event may have been sent that the fault loses or doubles: at the fault the
-// event can still be in an open transaction or in a batch.
+// around is a time before a fault: the fault may lose or double events that were sent within that time, because
+// they can still be in an open transaction or in a batch.
 const around = 2 * time.Second
 
 // count adds lost and doubled events to the fault that caused them: each event to the last fault before it, or to a

@@ -15,8 +15,8 @@
 // kafkatest; oncebus runs as a role of package bench.
 //
 // Invariants:
-//   - The plan depends on the seed alone, and the load on the flags. No contender changes the moment of a fault or of
-//     an event.
+//   - The plan depends on the seed alone, and the load on the flags. No contender can influence when a fault or
+//     an event occurs.
 //   - The command counts by reading the input and the output to their ends. A run fails if the input does not contain
 //     each event as planned.
 //   - One second after a process ends, whatever the reason, it is started again, if a supervisor would do so.
@@ -24,7 +24,7 @@
 //     read the same topic.
 //
 // What looks wrong:
-//   - A history is read as it is: no setting slows down the reader of a small partition. How the systems cope with
-//     that is what is compared.
+//   - No setting slows down the readers of small partitions of a history, although they reach the end early.
+//     The command compares how the systems cope with that.
 //   - A lost or doubled event does not fail the run, because such events are the result.
 package main

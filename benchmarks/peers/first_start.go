@@ -24,7 +24,7 @@ const (
 	// readMax limits the time in which a system reads a history. Peers whose watermarks are aligned advance by one
 	// window per second.
 	readMax = 10 * time.Minute
-	// silent is how long the output may not grow before it is read.
+	// silent is how long the output must not have grown before it is read.
 	silent = 10 * time.Second
 	// markers is how many records at the end of a partition of a repartition topic may be something other than
 	// events.

@@ -25,7 +25,8 @@ const (
 	// pauseFor is how long a paused process stands still. It is longer than the session timeout, so that another
 	// process takes over its partitions.
 	pauseFor = bench.SessionTimeout + 5*time.Second
-	// leadIn is how long the load runs before the first slot. The load also runs without faults after the last slot.
+	// leadIn is how long the load runs before the first slot. After the last slot the load runs without faults,
+	// too, for the time calm.
 	leadIn = 3 * time.Second
 	calm   = 5 * time.Second
 )

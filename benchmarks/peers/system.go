@@ -24,7 +24,7 @@ const (
 	startMax = 3 * time.Minute
 	// finishMax limits the time from the end of the load until all events have come out.
 	finishMax = 3 * time.Minute
-	// quiet is how long no event may arrive before the output is read.
+	// quiet is how long no event must have arrived before the output is read.
 	quiet = 5 * time.Second
 )
 

@@ -54,8 +54,8 @@ func (b *bed) newApp(ctx context.Context, name string, sh shape, keyed bool, hor
 	if err := b.broker.CreateTopics(ctx, sh.Partitions, a.input(), a.output(), a.dead()); err != nil {
 		return nil, err
 	}
-	// Retention must not delete records although their event times are long ago, and records that the benchmark
-	// deletes must leave the disk soon.
+	// Retention is switched off, because it would delete the records, whose event times are long ago. Segments
+	// are small, so that records that the benchmark deletes soon free their disk space.
 	configs := []kadm.AlterConfig{setConfig("retention.ms", "-1"), setConfig("segment.bytes", strconv.Itoa(64<<20)), setConfig("file.delete.delay.ms", "1000")}
 	altered, err := a.admin.AlterTopicConfigs(ctx, configs, a.input(), a.output(), a.dead())
 	for _, r := range altered {
@@ -133,12 +133,12 @@ func (a *app) startAll(ctx context.Context) (all []*program.Process, err error) 
 	return all, a.allRun(ctx, all...)
 }
 
-// allRunEvery is the interval in which allRun checks the processes. It is long, because a process reads every store
-// for each response.
+// allRunEvery is the interval in which allRun checks the processes. It is long, because a process reads figures
+// of every store for each response.
 const allRunEvery = 50 * time.Millisecond
 
-// allRun waits until the processes are ready and run all tasks, and the last process, which may have started later,
-// has some of them.
+// allRun waits until the processes are ready and run all tasks, and until the last process, which may have
+// started later, has some of the tasks.
 func (a *app) allRun(ctx context.Context, services ...*program.Process) error {
 	ctx, cancel := context.WithTimeout(ctx, readyMax)
 	defer cancel()
@@ -195,8 +195,8 @@ func (a *app) fill(ctx context.Context, keys int, services ...*program.Process) 
 	return err
 }
 
-// keepPurging reads the output and deletes processed records until the returned function is called. If this fails, it
-// calls failed once.
+// keepPurging reads the output and deletes processed records until the returned function is called. If reading
+// or deleting fails, keepPurging calls failed once.
 func (a *app) keepPurging(ctx context.Context, failed func(error)) (stop func()) {
 	var purging sync.WaitGroup
 	ended := make(chan struct{})
@@ -230,8 +230,8 @@ func (a *app) purge(ctx context.Context) error {
 	return errors.Join(deleteBelow(ctx, a.admin, a.input(), committed), a.out.purge(ctx))
 }
 
-// awaitOutput waits until every key that was sent is in the output. In an app with a repartition topic, an input
-// without a backlog does not prove that.
+// awaitOutput waits until every key that was sent is in the output. In an app with a repartition topic, this is
+// not proved by an input without a backlog, because events may still wait in the repartition topic.
 func (a *app) awaitOutput(ctx context.Context, services ...*program.Process) error {
 	for found, since := 0, time.Now(); ; {
 		if err := a.out.catchUp(ctx); err != nil {

@@ -52,9 +52,9 @@ func parseHierarchy(mountinfo, cgroup string) (h hierarchy, ok bool) {
 	return h, ok
 }
 
-// parent returns the directory in which to create a new cgroup. In version 1 this is the cgroup of this process, so
-// that its limits also hold for the new one. In version 2 a cgroup with processes passes no controllers on to
-// children, so it is the nearest cgroup above that does.
+// parent returns the directory in which to create a new cgroup. In version 1 this is the cgroup of this
+// process, so that its limits also hold for the new one. In version 2 a cgroup with processes cannot pass
+// controllers on to its children, so it is the nearest cgroup above that can.
 func (h hierarchy) parent() (string, error) {
 	at := path.Clean("/" + strings.TrimPrefix(h.own, strings.TrimSuffix(h.root, "/")))
 	if !h.v2 {

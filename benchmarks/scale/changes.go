@@ -33,8 +33,8 @@ type changesRun struct {
 	Steps                  []observed
 }
 
-// rebuildRun has the measurements of kill -9 of one of two processes whose state directory is lost. The other process
-// takes its tasks over; then the killed process comes back.
+// rebuildRun has the measurements of a kill -9 of one of the processes, whose state directory is then deleted.
+// Other processes take over its tasks; then the killed process starts again.
 type rebuildRun struct {
 	Standby  bool
 	Tasks    int          // tasks that the killed process had
@@ -44,7 +44,7 @@ type rebuildRun struct {
 	Return   rebuildBack
 }
 
-// rebuildBack has the measurements of the return of the killed process without its state.
+// rebuildBack has the measurements of the new start of the killed process, without its state.
 type rebuildBack struct {
 	Read     int
 	Balanced float64
@@ -266,7 +266,7 @@ func (c *changes) takeOver(ctx context.Context, standby bool) error {
 	return nil
 }
 
-// silent returns how many ms each of the tasks had committed nothing at a time.
+// silent returns, for each of the tasks, the longest time in ms during which the task committed nothing.
 func (c *changes) silent(partitions []int) bench.Spread {
 	var silent []float64
 	all := c.observer.silentTasks()
@@ -276,7 +276,7 @@ func (c *changes) silent(partitions []int) bench.Spread {
 	return bench.SpreadOf(silent)
 }
 
-// comeBack starts the killed process, which has no state any more.
+// comeBack starts the killed process, whose state was deleted.
 func (c *changes) comeBack(ctx context.Context) error {
 	last := len(c.services) - 1
 	began := time.Now()

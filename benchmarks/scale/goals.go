@@ -108,7 +108,7 @@ func (r *result) liveGoals() []bench.Goal {
 		bench.AtMost(at+"longest stall of a partition while keys expire", "%.0f ms", last.of(stallWhileSteady).High, goalStall),
 		bench.NewGoal(at+"p99 of a key's derivation and of a check with it", fmt.Sprintf("each under %.0f us", goalMicros), fmt.Sprintf("%.1f and %.1f us", key, check), max(key, check) < goalMicros),
 		bench.AtLeast(at+"rebuild from the changelog", "%.0f k keys/s", last.of(rebuildRate).Median/1e3, goalRebuild))
-	for _, s := range sizes[min(1, len(sizes)-1):] { // the others are compared with the smallest
+	for _, s := range sizes[min(1, len(sizes)-1):] { // each larger size is compared with the smallest one
 		ready := s.restarts(readyAfter)
 		goals = append(goals, bench.NewGoal("at "+millions(s.Keys)+" live keys: ready after kill -9", fmt.Sprintf("within %.0f s", goalReady),
 			fmt.Sprintf("%.2f s (%.2f to %.2f)", ready.Median, ready.Low, ready.High), ready.High > 0 && ready.High <= goalReady))

@@ -21,8 +21,8 @@ type idleRun struct {
 	Seconds float64
 }
 
-// quiet is how long the processes have no work before the measurement. It is longer than the first polls and garbage
-// collections take.
+// quiet is how long the processes have no work before the measurement. It is longer than the processes need for
+// their first polls and garbage collections.
 const quiet = 10 * time.Second
 
 // measureIdle measures idle processes: some that never received an event, and some

@@ -43,9 +43,10 @@ type liveRun struct {
 	Rebuild      rebuild
 }
 
-// steady is traffic below the highest rate, while keys expire. Every partition always has input and none has a
-// backlog, so commits come at the commit interval unless something delays them. With a backlog, commits would follow
-// the client's fetches, which return many records of one partition at a time.
+// steady is traffic below the highest rate, while keys expire. Every partition always has input and no
+// partition has a backlog. Commits therefore follow the commit interval, unless something delays them. With a
+// backlog, the times of commits would instead depend on the client's fetches, which return many records of one
+// partition at a time.
 type steady struct {
 	Rate float64 // events a second
 	Gaps gapFigures
@@ -68,8 +69,8 @@ type rebuild struct {
 
 func (r rebuild) rate() float64 { return float64(r.Keys) / r.Seconds }
 
-// flushRate is the rate of the light traffic after a fill. Only with traffic do tasks check whether their rows are
-// old enough to be flushed.
+// flushRate is the rate of the light traffic after a fill. The light traffic is necessary because tasks check
+// only during traffic whether their rows are old enough to be flushed.
 const flushRate = 200
 
 // measureLive runs all rounds of all sizes.
@@ -266,7 +267,7 @@ func (l *live) steadyTraffic(ctx context.Context) error {
 // killAfter is the share of a backlog that has been processed when the process is killed.
 const killAfter = 0.4
 
-// lateCommits is how long the broker may take after a kill to finish a commit that was in flight.
+// lateCommits is how long after a kill the broker may still finish a commit that was in flight.
 const lateCommits = 200 * time.Millisecond
 
 // restarts kills the process l.s.kills times during a backlog of n events, and each time starts it again with its
@@ -391,7 +392,7 @@ func (m *memory) watch(ctx context.Context, s *program.Process) {
 		tick := time.NewTicker(anonymousEvery)
 		defer tick.Stop()
 		for n := 0; ; n++ {
-			// A sample may fail because the process is ending.
+			// A sample may fail because the process is ending; such an error is ignored.
 			if u, err := s.Usage(); err == nil {
 				m.anonymous = max(m.anonymous, u.RSSAnon)
 			}

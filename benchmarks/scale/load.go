@@ -69,7 +69,7 @@ func (l *load) options() []kgo.Opt {
 
 func (l *load) close() { l.client.Close() }
 
-// nearKeys is how many keys most duplicates are behind their original at most.
+// nearKeys bounds the distance between most duplicates and their originals, in keys.
 const nearKeys = 500
 
 // next returns the next event.
@@ -81,7 +81,8 @@ func (l *load) next() *kgo.Record {
 	case !isDuplicate:
 		l.keys++
 	case l.random.IntN(100) < l.old:
-		// The last tenth of the window stays free for partitions that are ahead of others.
+		// Old duplicates are at most nine tenths of the window behind. The last tenth is a reserve, because
+		// some partitions are ahead of others.
 		inWindow := l.horizon * 9 / 20
 		id -= 1 + l.random.IntN(min(l.keys, inWindow))
 	default:
@@ -175,8 +176,8 @@ func (l *load) pace(rate int) func(context.Context) error {
 	}
 }
 
-// backlog has written events that no consumer can read yet, because their transaction is open. release commits the
-// transaction with one request. The measured app then finds the whole backlog, while the generator is idle.
+// backlog has written events that no consumer can read yet, because their transaction is open. release commits
+// the transaction with one request. The measured app then reads the whole backlog while the generator is idle.
 type backlog struct {
 	l      *load
 	client *kgo.Client

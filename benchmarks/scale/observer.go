@@ -23,8 +23,8 @@ type observed struct {
 	Seconds float64
 	// Before is the rate before the step. Slowest is the rate in the slowest second of the step.
 	Before, Meanwhile, Slowest, After float64
-	// SilentBefore and Silent are the longest times, in ms, during which a partition of the output got nothing:
-	// before the step, and from the start of the step until the app had caught up.
+	// SilentBefore and Silent are the longest times, in ms, during which a partition of the output got no
+	// record: before the step, and from the start of the step until the app had caught up.
 	SilentBefore, Silent float64
 	CaughtUp             float64 // seconds from the end of the step until no more events waited than before the step
 	RSS, BrokerRSS       int64   // of one process; of the broker
@@ -88,7 +88,8 @@ func (o *observer) fail(err error) {
 	o.err = errors.Join(o.err, fmt.Errorf("observe %s: %w", o.name, err))
 }
 
-// lookAtOffsets records which partitions of the output and which tasks have committed something.
+// lookAtOffsets records for which partitions of the output, and for which tasks, something was committed since
+// its last call.
 func (o *observer) lookAtOffsets(ctx context.Context) error {
 	ends, err := o.admin.ListCommittedOffsets(ctx, o.output())
 	if err == nil {
@@ -158,7 +159,7 @@ func (o *observer) note(s *program.Process, judged float64) {
 	o.judged[s] = judged
 }
 
-// follow sets the processes that are running and are to be sampled.
+// follow sets which processes are running and must be sampled from now on.
 func (o *observer) follow(services ...*program.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -189,7 +190,7 @@ func (o *observer) seen() ([]sample, observed, error) {
 	return o.samples, h, o.err
 }
 
-// silentTasks returns, by topic and partition, for how many ms each task had committed nothing at a time.
+// silentTasks returns, by topic and partition, the longest time in ms during which each task committed nothing.
 func (o *observer) silentTasks() map[string]float64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -339,7 +340,7 @@ func (s *silences) see(now time.Time, partition string, offset int64) {
 	s.at[partition] = max(before, offset)
 }
 
-// reset forgets the silences that have ended. A silence that is still going on keeps its beginning.
+// reset forgets the silences that have ended. The beginning of a silence that has not ended is kept.
 func (s *silences) reset() { clear(s.longest) }
 
 // until returns the longest silence of each partition, in ms, including silences that are still going on.

@@ -15,7 +15,7 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// What happens to the last process of an app.
+// The events of a rebalance: what the benchmark does with the last process of an app.
 const (
 	processStarts = "start"
 	processStops  = "stop (SIGTERM)"

@@ -119,7 +119,7 @@ func spread(format string, s bench.Spread) string {
 	return fmt.Sprintf(format+" ("+format+" to "+format+")", s.Median, s.Low, s.High)
 }
 
-// extrapolation writes the cost of one more key, and of a billion keys.
+// extrapolation writes the cost of each further key, and the extrapolated cost of a billion keys.
 func extrapolation(b *strings.Builder, sizes []size) {
 	var keys []int
 	for _, s := range sizes {

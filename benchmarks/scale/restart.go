@@ -86,8 +86,8 @@ func (r *result) restartTable(b *strings.Builder) {
 	b.WriteString("\n")
 }
 
-// restartGoals returns the goals of the part restart: the rows in memory limit what a process reads again, and the
-// number of keys does not. A run in which no rows were in memory proves nothing.
+// restartGoals returns the goals of the part restart: the rows in memory limit what a process reads again, and
+// the number of keys does not. A run in which no rows were in memory does not prove this.
 func (r *result) restartGoals() (goals []bench.Goal) {
 	for _, run := range r.Restarts {
 		of := run.Restart

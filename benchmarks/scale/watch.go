@@ -24,8 +24,8 @@ const (
 	standstillMax = 2 * time.Minute
 )
 
-// watch follows the offsets of the input that a group has committed. They are in the same transactions as the output,
-// so the output has made the same progress.
+// watch follows the offsets of the input that a group has committed. The offsets are committed in the same
+// transactions as the output, so they also show the progress of the output.
 type watch struct {
 	admin *kadm.Client
 	group string

@@ -33,8 +33,8 @@ func measureShapes(ctx context.Context, b *bed) (runs []shapeRun, err error) {
 	return runs, nil
 }
 
-// warmUp runs what is going to be measured once, in an app of its own whose result does not count. The JVM of a new
-// broker is still compiling, which would make the first size or shape the slowest.
+// warmUp does the same work as a measurement, once, in a separate app whose result does not count. Without it
+// the first size or shape would be the slowest, because the JVM of a new broker is still compiling its code.
 func warmUp(ctx context.Context, b *bed) error {
 	note("  warm-up")
 	_, err := shapeOnce(ctx, b, "warm-up", shape{1, b.s.workers, b.s.partitions}, warmUpEvents)

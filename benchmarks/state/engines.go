@@ -63,8 +63,8 @@ func (e *runs) positions() (at []int64) {
 	return at
 }
 
-// idle waits until the background work of all stores has ended. As in a running task, rows stay in memory until their
-// number reaches the flush size.
+// idle waits until the background work of all stores has ended. Rows may still be in memory then, as in a
+// running task, until their number reaches the flush size.
 func (e *runs) idle() error {
 	look := time.NewTicker(100 * time.Millisecond)
 	defer look.Stop()

@@ -126,10 +126,10 @@ func (m moment) progress(events, due int64) float64 {
 const (
 	// lookEvery is the time between two samples, and so the resolution of the measurement.
 	lookEvery = 10 * time.Millisecond
-	// quiet is how long no output may come until the output counts as complete, in addition to two commit intervals.
+	// The output counts as complete if none has come for two commit intervals plus quiet.
 	quiet = time.Second
-	// stuckAfter is how long a contender may make no progress before its work is done. The start of Kafka Streams
-	// alone takes some seconds.
+	// stuckAfter is the longest time without progress that a contender may have before its work is done; after
+	// it the run fails. The start of Kafka Streams alone takes some seconds.
 	stuckAfter = time.Minute
 )
 
@@ -175,8 +175,8 @@ type span struct {
 	last  moment // the sample at the last progress
 }
 
-// add takes a sample and reports whether it shows progress. Flink commits the offsets of its group up to 10 s after
-// its output, so these offsets do not change the end.
+// add takes a sample and reports whether it shows progress. Flink commits the offsets of its group up to 10 s
+// after its output, so a change of these offsets does not move the end of the measurement.
 func (s *span) add(now moment, warm bool) bool {
 	if now.input == s.last.input && now.output == s.last.output {
 		return false
@@ -211,8 +211,8 @@ func (b benchmark) look(ctx context.Context, contender running, task bench.Task)
 	return m, err
 }
 
-// between returns the measurement between two samples. At the first sample the share done of the events was complete,
-// at the last sample all events were.
+// between returns the measurement between two samples. At the first sample the share done of the events was
+// processed, at the last sample all events.
 func between(first, last moment, done float64, events int) (measurement, error) {
 	took, passed := last.at.Sub(first.at), (1-done)*float64(events)
 	if took <= 0 || passed <= 0 {

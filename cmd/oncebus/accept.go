@@ -90,7 +90,8 @@ func (o *acceptOptions) define(fs *pflag.FlagSet) {
 	cli.OutputFlag(fs, &o.asJSON)
 }
 
-// decision returns the decision that the options describe; the zero value means that accept only lists.
+// decision returns the decision that the options describe; the zero value means that the command only lists the
+// partitions.
 func (o *acceptOptions) decision() (app.Acceptance, error) {
 	decision := app.Acceptance{Unique: o.unsure == "unique", Why: o.why, By: operatorName()}
 	chosen, targets := 0, 0
@@ -165,7 +166,7 @@ func (o *acceptOptions) run(ctx context.Context, d *front.Decider, decision app.
 	return nil
 }
 
-// report prints what was decided; if err is not nil, it prints nothing and returns err.
+// report prints the decision. If err is not nil, it prints nothing and returns err.
 func (o *acceptOptions) report(p cli.Process, err error, what, name, text string) error {
 	switch {
 	case err != nil:

@@ -20,8 +20,8 @@ import (
 	"oncebus/cmd/oncebus/page"
 )
 
-// Limits of the admin server, so that no client occupies a connection or a goroutine for long. Within the write
-// limit, a scrape can transfer the metrics of many partitions.
+// Limits of the admin server, so that no client occupies a connection or a goroutine for long. The write limit
+// is long enough for a scrape with the metrics of many partitions.
 const (
 	httpHeaderTimeout = 5 * time.Second
 	httpReadTimeout   = 10 * time.Second
@@ -39,7 +39,7 @@ func newRegistry() *prometheus.Registry {
 	return reg
 }
 
-// registerBuild exports what the binary was built from, as a metric.
+// registerBuild registers a metric with the version and the commit from which the binary was built.
 func registerBuild(reg prometheus.Registerer) {
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "oncebus_build_info",
 		Help:        "Always 1, with the build in its labels. Processes that differ for longer than a rolling update takes were left out of it.",
@@ -48,8 +48,8 @@ func registerBuild(reg prometheus.Registerer) {
 
 // runtimeMetrics matches the metrics of the Go runtime that we export in addition to the collector's own
 // choice: how long goroutines wait to be scheduled, how long the garbage collector stops all goroutines, how
-// much CPU it takes, and how long goroutines wait for mutexes. The runtime's other hundred metrics tell an
-// operator nothing to act on.
+// much CPU it takes, and how long goroutines wait for mutexes. The runtime has a hundred other metrics, but no
+// operator could act on them.
 var runtimeMetrics = regexp.MustCompile(`^/(sched/(latencies|pauses/total/gc):seconds|cpu/classes/gc/total:cpu-seconds|sync/mutex/wait/total:seconds)$`)
 
 // registerRuntime exports the metrics of the Go runtime and the process.
@@ -136,8 +136,8 @@ func serveHTTP(listener net.Listener, handler http.Handler, log *slog.Logger, fa
 	return h
 }
 
-// stop waits at most httpStopTimeout for open requests and then closes their connections. It ignores that ctx
-// is done, because ctx is often done already when a process stops.
+// stop waits at most httpStopTimeout for open requests and then closes their connections. It waits even if ctx
+// is done, because ctx is usually done when a process stops.
 func (h *httpServer) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpStopTimeout)
 	defer cancel()

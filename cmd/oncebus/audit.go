@@ -111,7 +111,8 @@ func (o *auditOptions) run(ctx context.Context, _ []string, p cli.Process) int {
 	if err := w.readRules(s); err != nil {
 		return fail(p, "audit", cli.ExitWrong, err)
 	}
-	// By default Go lets the heap double, which would double the memory of the keys.
+	// By default Go lets the heap double between two garbage collections, so the keys would need twice their
+	// memory.
 	bounded, stop := context.WithCancel(ctx)
 	var heap sync.WaitGroup
 	heap.Go(func() { boundHeap(bounded, p.Environ) })
@@ -180,7 +181,7 @@ func (o *auditOptions) check(now time.Time) (span audit.Span, err error) {
 	return span, nil
 }
 
-// auditWork is an audit together with the rules that it tries.
+// auditWork is an audit, with the key rules that it compares.
 type auditWork struct {
 	*auditOptions
 
@@ -230,7 +231,7 @@ func (w *auditWork) readRules(s settings.Settings) error {
 		errs = append(errs, err)
 		w.rules = append(w.rules, r)
 	}
-	if len(w.keys) == 0 && len(w.rules) == 0 { // there is no rule, but the other options may have mistakes too
+	if len(w.keys) == 0 && len(w.rules) == 0 { // no rule was given, but the other options may have mistakes, too
 		_, err := audit.NewRule("raw", w.source)
 		errs = append(errs, err)
 	}
@@ -250,7 +251,7 @@ func formatNamed(name string) (f rules.RecordFormat, err error) {
 	return f, nil
 }
 
-// sourceOf returns what the rules of the command line take over from a route.
+// sourceOf returns the settings that the rules on the command line take from a route.
 func sourceOf(r *rules.Route, topics []string) audit.Source {
 	s := audit.Source{Topics: topics, Secret: r.Secret, Format: r.FormatOf(topics[0])}
 	if r.Time != nil {

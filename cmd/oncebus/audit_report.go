@@ -67,8 +67,8 @@ func delayChart(r auditedRule) template.HTML {
 	return drawBars("Copies by delay, and as a line the share of all copies up to it", r.Rule, bars, true)
 }
 
-// hourBarsMax is the largest number of bars in hourChart. If there are more hours, a bar stands for several of
-// them.
+// hourBarsMax is the largest number of bars in hourChart. If there are more hours, each bar stands for several
+// hours.
 const hourBarsMax = 120
 
 // hourChart shows the copies of each hour of event time.

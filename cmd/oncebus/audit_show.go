@@ -31,7 +31,7 @@ type shownAudit struct {
 	Warnings   []string      `json:"warnings,omitempty"`
 }
 
-// auditedRule is what the audit has found about a rule.
+// auditedRule has the results of the audit for one rule.
 type auditedRule struct {
 	Rule           string            `json:"rule"`
 	Usable         bool              `json:"usable"`
@@ -261,7 +261,7 @@ func (s *shownAudit) write(w io.Writer) error {
 	return nil
 }
 
-// write prints what the audit has found about a rule.
+// write prints the results of the audit for one rule.
 func (r *auditedRule) write(w io.Writer) {
 	cli.Printf(w, "\n%s\n", r.Rule)
 	line := func(name, format string, args ...any) {
@@ -288,7 +288,7 @@ func (r *auditedRule) write(w io.Writer) {
 	r.writeAdvice(line)
 }
 
-// writeCopies prints where the copies lie.
+// writeCopies prints in which partitions and from which senders the copies are.
 func (r *auditedRule) writeCopies(line func(name, format string, args ...any)) {
 	var samples []string
 	for _, m := range r.Mismatches[:min(3, len(r.Mismatches))] {

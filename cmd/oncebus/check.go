@@ -118,7 +118,7 @@ type shownCheck struct {
 	Errors   []string         `json:"errors,omitempty"`
 	Warnings []string         `json:"warnings,omitempty"`
 	Routes   []shownRoute     `json:"routes,omitempty"`
-	// NeedsSecret tells that a route needs ONCEBUS_KEY_SECRET.
+	// NeedsSecret reports that a route needs ONCEBUS_KEY_SECRET.
 	NeedsSecret bool `json:"needs_secret"`
 }
 
@@ -154,7 +154,7 @@ func printChecked(p cli.Process, path string, routes *rules.Routes, err error) i
 	return code
 }
 
-// otherErrors returns the texts of the joined errors that are no mistakes in the file.
+// otherErrors returns the texts of the joined errors that are not mistakes in the file.
 func otherErrors(err error) []string {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []string

@@ -150,7 +150,8 @@ func (o *conformanceOptions) environ(p cli.Process, brokers []string, s *conform
 		"EXECUTOR_INSTANCE=": o.group,
 		"EXECUTOR_RENEW_MS=": strconv.FormatInt(max((s.Lease/renewals).Milliseconds(), 1), 10),
 		"EXECUTOR_JOURNAL=":  filepath.Join(dir, "journal"),
-		// How long a request without an answer may still take effect: the kit's gateway books nothing late.
+		// The variable says for how long a charge without an answer may still take effect. A short time
+		// suffices, because the kit's gateway never books a charge late.
 		"EXECUTOR_GATEWAY_LIMIT_MS=": "1000",
 	} {
 		if !slices.ContainsFunc(p.Environ, func(set string) bool { return strings.HasPrefix(set, name) }) {
@@ -160,7 +161,7 @@ func (o *conformanceOptions) environ(p cli.Process, brokers []string, s *conform
 	return environ
 }
 
-// renewals is how often an executor renews its lease within a lease, unless the environment sets
+// renewals is how many times an executor renews during the length of one lease, unless the environment sets
 // EXECUTOR_RENEW_MS.
 const renewals = 5
 

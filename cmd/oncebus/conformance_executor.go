@@ -27,8 +27,7 @@ type executorProcess struct {
 	started bool // the person has started the executor at least once
 }
 
-// shell returns a shell command in a process group of its own, so that end can kill the command and all its
-// children.
+// shell returns a shell command in a new process group, so that end can kill the command and all its children.
 func (e *executorProcess) shell(ctx context.Context, line string) *exec.Cmd {
 	//nolint:gosec // the operator wants this command to be run
 	command := exec.CommandContext(ctx, "sh", "-c", line)
@@ -51,7 +50,7 @@ func (e *executorProcess) start(ctx context.Context) error {
 		}(e.command, e.exited)
 		return nil
 	case e.kill != "":
-		return nil // whatever started the executor before starts it again
+		return nil // whatever started the executor before, such as a supervisor, starts it again
 	case !e.started:
 		e.started = true
 		return e.ask(ctx, "start the executor, and press Enter")

@@ -64,8 +64,8 @@ func newShownLetter(l *deadletter.Letter, state deadletter.State) *shownLetter {
 	return shown
 }
 
-// lettersPerTable is how many lines are aligned to common columns. A longer list is printed in several parts
-// while it is read.
+// lettersPerTable is how many lines are aligned to common columns. A longer list is printed in several tables,
+// while the dead letters are being read.
 const lettersPerTable = 200
 
 func (w *letterWork) list(ctx context.Context) error {

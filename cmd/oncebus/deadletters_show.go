@@ -52,7 +52,7 @@ type shownDeadLetter struct {
 type shownRedrive struct {
 	Possible bool        `json:"possible"`
 	Cause    string      `json:"cause,omitempty"` // why it is not possible, as a class
-	Why      string      `json:"why,omitempty"`   // the same in words, with the way out
+	Why      string      `json:"why,omitempty"`   // the same in words, with what the operator can do
 	Record   *shownEvent `json:"record,omitempty"`
 	To       string      `json:"to,omitempty"` // topic/partition
 	Route    string      `json:"route,omitempty"`

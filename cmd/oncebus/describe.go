@@ -98,7 +98,7 @@ func describeFormat(r *rules.Route) string {
 	return strings.Join(all, "; ")
 }
 
-// describeShadow writes the key rule on trial; "" if the route has none.
+// describeShadow writes the key rule of the route's shadow; "" if the route has no shadow.
 func describeShadow(s *rules.Shadow) string {
 	if s == nil {
 		return ""
@@ -123,7 +123,7 @@ func describeAfterWindow(r *rules.Route) string {
 	return "a duplicate, refused, while its row is kept: two windows and the grace"
 }
 
-// describeCollision writes which details of two events with the same key must agree.
+// describeCollision writes in which details two events with the same key must agree.
 func describeCollision(r *rules.Route) string {
 	if r.Fingerprint == nil {
 		return ""

@@ -50,8 +50,8 @@ func describeHTTP(r *rules.Route) []fact {
 	}
 }
 
-// describeProvider writes what the preset knows about its provider. The other facts show the settings that the
-// preset made.
+// describeProvider writes what the preset knows about its provider. The settings that the preset makes are
+// among the other facts.
 func describeProvider(r *rules.Route) string {
 	p := rules.ProviderOf(r.HTTP.Provider)
 	if p == nil {

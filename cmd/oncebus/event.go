@@ -25,7 +25,7 @@ type eventFlags struct {
 func (e *eventFlags) register(fs *pflag.FlagSet) {
 	fs.Func("record-key", "the record `key` of the event; default: null", func(s string) error { e.recordKey = &s; return nil })
 	fs.Var(&e.headers, "header", "a header of the record, as `'NAME: VALUE'`; may be repeated")
-	// This is no Int64Var, because the help would then show the present time as the default.
+	// The flag is not an Int64Var, because the help would then show the present time as its default.
 	e.timestamp = time.Now().UnixMilli()
 	fs.Func("timestamp", "the record's time, in Unix `milliseconds`; default: now", func(s string) error {
 		at, err := strconv.ParseInt(s, 10, 64)
@@ -81,7 +81,8 @@ func openPayload(rest []string, stdin io.Reader) (io.ReadCloser, error) {
 	if len(rest) != 1 || rest[0] == "-" {
 		return io.NopCloser(stdin), nil
 	}
-	// The system opens a directory without an error and fails only when it is read, so we check here.
+	// The system opens a directory without an error, and only a read of it fails, so directories are refused
+	// here.
 	if info, err := os.Stat(rest[0]); err == nil && info.IsDir() {
 		return nil, fmt.Errorf("%s is a directory, want a file with one event", rest[0])
 	}

@@ -21,7 +21,7 @@ const forgetAbout = "Erases the rows of keys, so that the next event with the ke
 	"no later one, and may be repeated. It does not erase the records of the topics themselves:\n" +
 	"it lists them, and says how to. " + inspectAbout
 
-// forgetOptions are the flags that only forget has.
+// forgetOptions are the flags of forget that get does not have.
 type forgetOptions struct {
 	timeout time.Duration
 }
@@ -91,7 +91,8 @@ type shownErasures struct {
 	Requested  int `json:"requested"` // rows whose erasure was requested but has not happened yet
 	// Results has one element for each key.
 	Results []shownErasure `json:"results"`
-	// Remains lists the topics that may still contain the events: the command does not erase their records.
+	// Remains lists the topics that may still contain the events: the command does not delete records from
+	// these topics.
 	Remains []remains `json:"remains"`
 }
 

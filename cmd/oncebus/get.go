@@ -27,7 +27,7 @@ const getAbout = "Shows the row of a key, if there is one: first seen when and w
 	"events with the key. It reads only topics, so it works on any machine, even if the service\n" +
 	"does not run. " + inspectAbout
 
-// getOptions are the flags that only get has.
+// getOptions are the flags of get that forget does not have.
 type getOptions struct {
 	event   bool
 	history int
@@ -101,7 +101,8 @@ func (o *inspectOptions) get(ctx context.Context, rest []string, p cli.Process) 
 	return cli.ExitStopped
 }
 
-// showTopics adds the first event and the history to shown. It returns why one of them is incomplete.
+// showTopics adds the first event and the history to shown. If the event or the history is incomplete, it
+// returns the reason.
 func (o *getOptions) showTopics(ctx context.Context, inspector *front.Inspector, derived *rules.Derived, entry *front.Entry, shown *shownEntry) (incomplete error) {
 	switch {
 	case o.event && entry.Row.Seeded():
@@ -161,13 +162,14 @@ type shownLookup struct {
 	hint string // where else the row may be; "" if there is no other place
 }
 
-// showLookup returns the output for a key that has no row.
+// showLookup returns the output for a key without its row.
 func showLookup(d *rules.Derived) shownLookup {
 	return shownLookup{Key: hex.EncodeToString(d.Key[:]), Digest: d.Digest.String(), Route: d.Route.Name, Namespace: d.Route.Namespace, hint: adjacentHint(d)}
 }
 
-// adjacentHint tells where the row of a key may be if the user gave the key without its event and the route has
-// adjacent buckets; "" for any other key.
+// adjacentHint returns a text that says where else the row of a key may be. With adjacent buckets the row may
+// have the key of another bucket, which the command can only find if the user gives the event and not just the
+// key. It returns "" for any other key.
 func adjacentHint(d *rules.Derived) string {
 	if d.Route.AdjacentStep() == 0 || d.HasAdjacent {
 		return ""
@@ -197,7 +199,7 @@ type shownEntry struct {
 	LastHit int64  `json:"last_hit,omitempty"`
 
 	// The following fields are for claim mode. NextAttempt is the attempt of the next event that is not a
-	// duplicate; absent within the window of the key.
+	// duplicate; it is absent within the window of the key.
 	Attempt       uint32 `json:"attempt,omitempty"`
 	NextAttempt   uint32 `json:"next_attempt,omitempty"`
 	ClaimedAt     int64  `json:"claimed_at,omitempty"`
@@ -213,7 +215,7 @@ type shownEntry struct {
 	// Event is the first event; absent if the output no longer contains it, or if it was not read.
 	Event   *shownEvent `json:"event,omitempty"`
 	noEvent string      // why Event is absent; "" if there is nothing to say
-	// History has what the topics of the route tell about later events; absent if the command did not read
+	// History has the records about later events in the topics of the route; absent if the command did not read
 	// them.
 	History *front.History `json:"history,omitempty"`
 }
@@ -265,8 +267,8 @@ func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 	return s
 }
 
-// omissionCause tells why the result was not stored. The row does not record the cause, but there are only two
-// possible causes.
+// omissionCause returns why the result was not stored. The row does not record the cause, but there are only
+// two possible causes.
 func (s *shownEntry) omissionCause() string {
 	if s.ResultOmitted > s.resultLimit {
 		return "over result_limit, " + plural(s.resultLimit, "byte")
@@ -274,7 +276,7 @@ func (s *shownEntry) omissionCause() string {
 	return "its row would exceed max.message.bytes of the changelog"
 }
 
-// describeKeyState tells which verdict the next event with the key will get.
+// describeKeyState returns a text about the verdict that the next event with the key will get.
 func (s *shownEntry) describeKeyState() string {
 	next := "is emitted"
 	if s.NextAttempt > 0 {

@@ -15,11 +15,11 @@ const (
 	// double: 50 million keys, with up to 500 MiB live, would take 1 GiB. Rows and filters contain no pointers,
 	// so a collection costs about the same with many keys as with few.
 	heapGrowthMax = 192 << 20
-	// heapMin is the smallest heap of Go itself at GOGC=100.
+	// heapMin is the size below which the Go runtime does not collect at GOGC=100.
 	heapMin = 4 << 20
 	// busyGrowthMax and gcPercentMax limit how much the heap grows because the process allocates much. The
-	// percentage stays in force for an interval, and the live heap may grow during it: without these limits the
-	// heap reached 130 MiB in a burst of requests (TestSystemIngressWithoutBus), with them 49 MiB.
+	// percentage is adjusted only once per interval, and the live heap may grow in the meantime: without these
+	// limits the heap reached 130 MiB in a burst of requests (TestSystemIngressWithoutBus), with them 49 MiB.
 	busyGrowthMax = 64 << 20
 	gcPercentMax  = 200
 	// gcPercentMin bounds how often the garbage collector runs on a very large heap.
@@ -32,9 +32,10 @@ const (
 )
 
 // gcPercent returns the value of GOGC for a heap with this many live bytes, in a process that allocates this
-// many bytes per heapInterval. The heap may double. A small heap may also grow by what the process allocates in
-// an interval, within the limits above, so that it is collected less often. At 10,000 requests/s, a percentage
-// of 400 took 5 % less CPU and lowered p99 to 35 and 24 ms, from 43 and 34 ms (benchmarks/ingress, 2026-11-25).
+// many bytes per heapInterval. The heap may double. A small heap may also grow by the number of bytes that the
+// process allocates in an interval, within the limits above, so that the garbage collector runs less often. At
+// 10,000 requests/s, a percentage of 400 took 5 % less CPU and lowered p99 to 35 and 24 ms, from 43 and 34 ms
+// (benchmarks/ingress, 2026-11-25).
 func gcPercent(live, allocated uint64) int {
 	live = max(live, heapMin)
 	growth := min(heapGrowthMax, max(live, min(allocated, busyGrowthMax)))
@@ -42,7 +43,7 @@ func gcPercent(live, allocated uint64) int {
 }
 
 // boundHeap keeps the heap from growing by more than heapGrowthMax between collections, until ctx is done. It
-// does nothing if environ sets GOGC or GOMEMLIMIT, because the operator has then decided.
+// does nothing if environ sets GOGC or GOMEMLIMIT, because then the operator has chosen the behaviour.
 func boundHeap(ctx context.Context, environ []string) {
 	if slices.ContainsFunc(environ, func(v string) bool {
 		return strings.HasPrefix(v, "GOGC=") || strings.HasPrefix(v, "GOMEMLIMIT=")

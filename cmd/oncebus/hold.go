@@ -90,7 +90,7 @@ func (o *holdOptions) run(ctx context.Context, name string, p cli.Process, do fu
 	return withDecider(ctx, name, o.routesFile, p, func(d *front.Decider) error { return do(ctx, d, p) })
 }
 
-// hold begins a hold and waits until it is complete. Without a reason it only shows the hold in force.
+// hold begins a hold and waits until it is complete. If no reason was given, it only shows the hold in force.
 func (o *holdOptions) hold(ctx context.Context, d *front.Decider, p cli.Process) error {
 	if o.left {
 		if _, err := d.Leave(ctx); err != nil {
@@ -129,8 +129,8 @@ func (o *holdOptions) hold(ctx context.Context, d *front.Decider, p cli.Process)
 	return fmt.Errorf("not complete within %v; the hold stays in force: wait for it with 'oncebus hold', or end it with 'oncebus release'", o.timeout)
 }
 
-// begin puts a hold in force. If a command with --leaving was killed, a repeated one continues the hold that it
-// began.
+// begin puts a hold in force. If a command with --leaving was killed, the next command with --leaving continues
+// the hold that the killed one began.
 func (o *holdOptions) begin(ctx context.Context, d *front.Decider) error {
 	if o.leaving {
 		s, err := d.HoldState(ctx)

@@ -101,8 +101,8 @@ func (o *inspectOptions) inspect(ctx context.Context, name string, rest []string
 	return in, 0, false
 }
 
-// dropUnknown drops the keys of routes with which the app has never run, as long as other keys are left: the
-// routes file may have more routes than the running service.
+// dropUnknown drops the keys of routes that the app has never run, as long as other keys are left. Such routes
+// are not always a mistake, because the routes file may be newer than the running app.
 func (in *inspection) dropUnknown() {
 	for t := range in.targets {
 		target := &in.targets[t]
@@ -113,9 +113,9 @@ func (in *inspection) dropUnknown() {
 	}
 }
 
-// codeOf returns the exit code for an error of the inspector. An error of the operator has ExitWrong although
-// the command has read from Kafka: only the app's manifest shows whether settings and routes are those of the
-// app.
+// codeOf returns the exit code for an error of the inspector. For a mistake of the operator it returns
+// ExitWrong, although the command has already read from Kafka: only the app's manifest shows whether the
+// settings and routes belong to the app.
 func codeOf(err error) int {
 	if kafka.IsOperatorError(err) {
 		return cli.ExitWrong
@@ -146,7 +146,7 @@ func routeNames(routes *rules.Routes) string {
 // topics). file is the value of --routes.
 func routeWords(file *string) func(p cli.Process, flag string) []string {
 	return func(p cli.Process, flag string) []string {
-		s, _ := settings.Parse(p.Environ) // with wrong settings the routes file is missing, or is the default one
+		s, _ := settings.Parse(p.Environ) // if the settings are wrong, the routes file is missing or the default file
 		routes, err := settings.ReadRoutes(cmp.Or(*file, s.Routes))
 		if err != nil {
 			return nil

@@ -27,8 +27,8 @@ import (
 	"oncebus/processor/registry"
 )
 
-// keyLineMax is the longest line of 'oncebus key --lines' in bytes. By default a broker would reject a record
-// of that size.
+// keyLineMax is the longest line of 'oncebus key --lines' in bytes. No real event is that long, because with
+// its default settings a broker would reject the record.
 const keyLineMax = 64 << 20
 
 // keyOptions are the flags of 'oncebus key'.

@@ -111,7 +111,7 @@ func withMover(ctx context.Context, name, routesFile string, p cli.Process, do f
 type shownMove struct {
 	Switch *app.Switch `json:"switch"`
 	HeldMS int64       `json:"held_ms"` // how long the input was held while the command watched
-	// Already tells that the app already had what was asked for, so that the command did nothing.
+	// Already reports that the app already had the requested partitions, so that the command did nothing.
 	Already bool `json:"already,omitempty"`
 }
 
@@ -137,7 +137,7 @@ func (o *moveOptions) runMove(ctx context.Context, m *move.Mover, p cli.Process)
 	return nil
 }
 
-// phaseText tells what a move does in its present phase.
+// phaseText returns a text that says what a move does in its present phase.
 func phaseText(s *app.Switch) string {
 	switch s.Phase {
 	case switchover.Preparing:

@@ -120,7 +120,8 @@ func (o *changeOptions) plan(ctx context.Context, changer *front.Changer, p cli.
 	return cli.ExitStopped, err
 }
 
-// writePlan prints one line for each change, and below it why the change is of its kind and how to make it.
+// writePlan prints one line for each change, and below it the reason for the kind of the change, and the steps
+// to make the change.
 func writePlan(p cli.Process, a *app.Applied) error {
 	if a.Behind > 0 {
 		cli.Printf(p.Stdout, "the file is route set %d; set %d is in force: to apply it goes back\n", a.Behind, a.InForce)
@@ -193,7 +194,7 @@ func (o *changeOptions) apply(ctx context.Context, changer *front.Changer, p cli
 	return cli.ExitStopped, err
 }
 
-// text returns the route set in force, what is new in it, and which processes have taken it.
+// text returns the route set in force, the changes in it, and which processes have taken it over.
 func (a *shownApplied) text() string {
 	text := fmt.Sprintf("set %d in force", a.Set)
 	var parts []string

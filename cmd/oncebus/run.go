@@ -59,8 +59,8 @@ func serve(ctx context.Context, s settings.Settings, routes *rules.Routes, kept 
 		state: state,
 		page:  source,
 		run: func(ctx context.Context) error {
-			// In-flight requests wait for verdicts, so the processor must stop after the ingress has sent its
-			// last response.
+			// In-flight requests wait for verdicts, so the processor must not stop before the ingress has sent
+			// its last response.
 			judging, stop := context.WithCancel(context.WithoutCancel(ctx))
 			defer stop()
 			ctx, end := context.WithCancel(ctx)

@@ -70,7 +70,7 @@ func (s *selection) check(rest []string) error {
 	return nil
 }
 
-// candidates returns the routes that may have derived the key: the route of --route, or all routes.
+// candidates returns the routes to which the key may belong: the route of --route, or all routes.
 func (s *selection) candidates() []*rules.Route {
 	if s.route != "" {
 		return []*rules.Route{s.routes.Route(s.route)}

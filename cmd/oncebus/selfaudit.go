@@ -88,8 +88,8 @@ func (o *selfAuditOptions) run(ctx context.Context, _ []string, p cli.Process) i
 	return cli.ExitStopped
 }
 
-// finish prints the result and then saves the position. In this order, a position that is saved has also been
-// shown.
+// finish prints the result and then saves the position. In this order, a position is saved only if the result
+// up to it was printed.
 func (o *selfAuditOptions) finish(p cli.Process, shown *shownSelfAudit) error {
 	var err error
 	switch {

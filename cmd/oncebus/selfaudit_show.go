@@ -29,15 +29,15 @@ type auditJSON struct {
 	// From is where the audited range begins, "" for the app's first record; To is where the range ends.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Records is how many records the audit has read, within Seconds. Before that it took CutSeconds to find
-	// the end of the range, because open transactions had to end.
+	// Records is how many records the audit has read, within Seconds. CutSeconds is how long it took before to
+	// find the end of the range, because the audit had to wait until open transactions ended.
 	Records    int64        `json:"records"`
 	Seconds    float64      `json:"seconds"`
 	CutSeconds float64      `json:"cut_seconds"`
 	Routes     []auditRoute `json:"routes"`
 	Keys       int          `json:"keys"`
-	// OneIn: the audit followed one of so many keys. OneInMatched: it matched the outputs of one of so many
-	// keys with the changelog. 1 means all keys.
+	// The audit followed one of OneIn keys, and matched the outputs of one of OneInMatched keys with the
+	// changelog. 1 means all keys.
 	OneIn          int64 `json:"one_in"`
 	OneInMatched   int64 `json:"one_in_matched"`
 	Carried        int   `json:"carried"`
@@ -166,7 +166,7 @@ func (a *shownSelfAudit) write(to io.Writer) error {
 	return nil
 }
 
-// followed tells which part of the keys the audit has followed.
+// followed returns a text that says which part of the keys the audit has followed.
 func followed(r *selfaudit.Report) string {
 	switch {
 	case r.OneInMatched > 1:

@@ -69,12 +69,12 @@ func (c service) command() cli.Command {
 	return c.Command
 }
 
-// work is what supervise needs to run a service.
+// work has the functions and figures of a service that supervise runs.
 type work struct {
 	ready func() error
 	state func(brief bool) any
 	run   func(context.Context) error // must return when its context is done
-	page  page.Source                 // supervise adds what it knows itself
+	page  page.Source                 // supervise adds the fields that it knows itself
 }
 
 // supervise runs a service together with the admin server, and returns the exit code. The admin server starts
@@ -102,8 +102,8 @@ func supervise(ctx context.Context, s settings.Settings, registry *prometheus.Re
 	log.Info("http listening", "addr", listener.Addr().String())
 
 	runErr := what.run(running)
-	// If the admin server failed, its error is the cause. After an ordinary stop ctx is done, and there is no
-	// error.
+	// If the admin server failed, its error is the cause of running. After an ordinary stop ctx is done, and
+	// there is no error to report.
 	if cause := context.Cause(running); cause != nil && ctx.Err() == nil {
 		runErr = errors.Join(runErr, cause)
 	}
@@ -152,8 +152,8 @@ func serveAdmin(ctx context.Context, listener net.Listener, s settings.Settings,
 	return a, nil
 }
 
-// stop ends the streams of the page and then the server. If a reading of the page hangs, the process must still
-// end: stop waits for it at most as long as for open requests.
+// stop ends the streams of the page and then the server. stop waits for the last reading of the page at most as
+// long as for open requests, because the process must end even if a reading hangs.
 func (a *admin) stop(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpStopTimeout)
 	defer cancel()

@@ -104,7 +104,8 @@ func (o *shadowOptions) show(ctx context.Context, changer *front.Changer, p cli.
 	return writeShadows(p.Stdout, states, true)
 }
 
-// writeShadows prints the key rules on trial; if samples is true, it also prints sampled events.
+// writeShadows prints the shadows (key rules that are tried out); if samples is true, it also prints sampled
+// events.
 func writeShadows(to io.Writer, states []app.ShadowState, samples bool) error {
 	for i := range states {
 		s := &states[i]

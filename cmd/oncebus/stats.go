@@ -98,11 +98,11 @@ type shownStats struct {
 	Namespaces []namespaceKeys   `json:"namespaces"`
 	Duplicates []routeDuplicates `json:"duplicates"`
 	Tenants    []routeTenants    `json:"tenants"`
-	Shadows    []app.ShadowState `json:"shadows"` // key rules on trial
+	Shadows    []app.ShadowState `json:"shadows"` // shadows: key rules that are tried out
 	Tasks      []front.TaskKeys  `json:"tasks"`
 }
 
-// retainedKeys counts the keys that are retained. Each of them is either active or expired.
+// retainedKeys counts the keys that are retained. A retained key is either active or expired.
 type retainedKeys struct {
 	Total   uint64 `json:"total"`
 	Active  uint64 `json:"active"`

@@ -25,20 +25,21 @@ type routeDuplicates struct {
 	Route string `json:"route"`
 	// Days are the newest UTC days (in broker time) that had duplicates, in ascending order.
 	Days []app.DayCount `json:"days"`
-	// Delays are the delays that duplicates have had since the app began, in ascending order.
+	// Delays counts the duplicates since the app began by their delay, in ascending order of the delay.
 	Delays []shownDelay `json:"delays"`
-	// Senders is absent if the route does not tell how to identify a sender.
+	// Senders is absent if the route does not have the field sender.
 	Senders *shownSenders `json:"senders,omitempty"`
 }
 
-// shownDelay is how many duplicates came within this delay after the first event, in event time.
+// shownDelay is the number of duplicates whose event time is within a delay after the event time of the first
+// event.
 type shownDelay struct {
 	// UpToSeconds is the upper bound of the delay; null for delays above all bounds.
 	UpToSeconds *float64 `json:"up_to_seconds"`
 	Duplicates  uint64   `json:"duplicates"`
 }
 
-// shownSenders has the senders of a route's duplicates, since the route has told how to identify a sender.
+// shownSenders has the senders of a route's duplicates, counted since the route has the field sender.
 type shownSenders struct {
 	Duplicates uint64 `json:"duplicates"` // of all senders
 	// Top are the senders with the most duplicates; Other has the duplicates of all other senders.
@@ -118,7 +119,7 @@ func writeDuplicates(to io.Writer, all []routeDuplicates) error {
 	return nil
 }
 
-// writeSenders prints the senders of the routes that tell how to identify them.
+// writeSenders prints the senders of the routes that have the field sender.
 func writeSenders(to io.Writer, all []routeDuplicates) {
 	head := "\nroute\tsender\tduplicates\terror\tshare\n"
 	for i := range all {

@@ -21,7 +21,7 @@ const topTenants = 10
 type routeTenants struct {
 	Route string `json:"route"`
 	// Top are the tenants with the most events, beginning with the tenants over their quota. Other sums up all
-	// other tenants, and what is not counted for an individual tenant.
+	// other tenants, including those that the tasks do not count individually.
 	Top   []tenantStats `json:"top"`
 	Other tenantStats   `json:"other"`
 }

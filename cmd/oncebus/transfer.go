@@ -36,8 +36,8 @@ func fail(p cli.Process, name string, code int, err error) int {
 }
 
 // openPart opens the temporary file in which a command writes the file with this name, and empties it. The name
-// of the temporary file is always the same, so that the next command reuses the file of a killed one. The
-// kernel holds a lock on the file for as long as a command writes it.
+// of the temporary file is always the same, so that a command reuses the file that a killed command has left.
+// The kernel holds a lock on the file for as long as a command writes it.
 func openPart(name string) (*os.File, error) {
 	name += ".part"
 	for {
@@ -53,16 +53,17 @@ func openPart(name string) (*os.File, error) {
 			err = file.Truncate(0)
 			return file, err
 		}
-		// Before we had the lock, another command put the file in place under its final name, so we open a new
-		// one.
+		// Before this command got the lock, another command renamed the file to its final name, so this command
+		// opens a new file.
 		if err := errors.Join(err, file.Close()); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// putInPlace renames a temporary file to its final name, which replaces the former file atomically: if the command is
-// killed, the former file stays. err is the error of writing the temporary file; after it, putInPlace removes the file.
+// putInPlace renames a temporary file to its final name, which replaces the former file atomically: if the
+// command is killed, the former file stays. err is the error of writing the temporary file; if it is not nil,
+// putInPlace removes the file.
 func putInPlace(temporary *os.File, name string, err error) error {
 	if err == nil {
 		err = temporary.Sync()

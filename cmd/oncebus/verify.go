@@ -49,8 +49,8 @@ type verified struct {
 	*transfer.Checked
 
 	Compared *transfer.Compared `json:"compared,omitempty"`
-	// Came tells that the app came to this cluster with the file. Behind has the tasks whose stream times are
-	// lower here than in the file.
+	// Came reports that the app was moved to this cluster with this file. Behind has the tasks whose stream
+	// times are lower here than in the file.
 	Came   bool     `json:"came,omitempty"`
 	Behind []string `json:"behind,omitempty"`
 }

@@ -45,7 +45,7 @@ type shownVersion struct {
 	// Commit, CommitTime (RFC 3339) and Modified are empty if the binary was built outside of git.
 	Commit     string `json:"commit,omitempty"`
 	CommitTime string `json:"commit_time,omitempty"`
-	// Modified tells that files differed from the commit.
+	// Modified reports that files differed from the commit when the binary was built.
 	Modified  bool             `json:"modified"`
 	Go        string           `json:"go"`
 	OS        string           `json:"os"`

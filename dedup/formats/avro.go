@@ -63,8 +63,8 @@ type avroField struct {
 	node  *avroNode
 }
 
-// ParseAvro compiles an Avro schema. references are the schemas to whose types it refers, each after the
-// schemas to which that schema itself refers.
+// ParseAvro compiles an Avro schema. references are the schemas to whose types the schema refers. In
+// references, a schema comes after all schemas to which it refers itself.
 func ParseAvro(schema string, references ...string) (*Schema, error) {
 	var cache avro.SchemaCache
 	c := avroCompiler{named: map[string]*avroNode{}}
@@ -137,7 +137,8 @@ func (c *avroCompiler) compile(n *avro.SchemaNode, namespace string) (node *avro
 	return node, err
 }
 
-// compileNamed compiles a type with a name, by which its own fields may refer to it.
+// compileNamed compiles a named type. It registers the name first, because fields of the type may refer to the
+// type itself.
 func (c *avroCompiler) compileNamed(n *avro.SchemaNode, node *avroNode) error {
 	namespace, name := n.Namespace, n.Name
 	if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
@@ -329,8 +330,8 @@ func (r *avroReader) compound(dst []byte, n *avroNode, depth int) ([]byte, error
 	return dst, fmt.Errorf("a union has the index %d, its schema has %d branches", at, len(n.branches))
 }
 
-// blocks reads an array or a map. A block with a negative count also has its length in bytes, before its
-// items.
+// blocks reads an array or a map. If the count of a block is negative, the length of the block in bytes follows
+// the count, before the items.
 func (r *avroReader) blocks(dst []byte, n *avroNode, depth int) ([]byte, error) {
 	open, end := byte('['), byte(']')
 	if n.kind == avroMap {
@@ -408,8 +409,8 @@ func (r *avroReader) bytes(dst []byte, n *avroNode) ([]byte, error) {
 	return appendBase64(dst, b), nil
 }
 
-// appendLong appends an int or a long. A value that is no time in the years 0 to 9999, or no time of day,
-// stays a number: senders use the highest long for "never".
+// appendLong appends an int or a long. A value that is not a time in the years 0 to 9999, or not a time of day,
+// is written as a number and is no error, because some senders use the highest long for "never".
 func (n *avroNode) appendLong(dst []byte, v int64) []byte {
 	mark, err := len(dst), errTime
 	switch n.logical {

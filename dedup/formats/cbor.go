@@ -167,9 +167,9 @@ func appendCBORTag(dst []byte, tag cbor.Tag) ([]byte, error) {
 	return appendCBORValue(dst, tag.Content)
 }
 
-// markFloatEpochs replaces the tag of each time in seconds that is a float. With its own tag the decoder
-// would return the time in nanoseconds. A float of these days is exact only to some 200 ns, so the last
-// digits would not be the sender's.
+// markFloatEpochs replaces the tag of each time in seconds that is a float. If the tag stayed, the decoder
+// would return the time in nanoseconds. A float64 holds a present time only to about 200 ns, so the last digits
+// would not be what the sender wrote.
 func markFloatEpochs(b []byte) []byte {
 	var marked []byte
 	from := 0

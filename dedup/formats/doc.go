@@ -14,8 +14,8 @@
 //
 // # Which JSON
 //
-// The same value has the same text, whatever its encoding. So a key does not depend on the order of fields on
-// the wire, on the width of an integer, or on the scale of a decimal:
+// A value has the same JSON text in every encoding. So a key does not depend on the order of fields on the
+// wire, on the width of an integer, or on the scale of a decimal:
 //
 //	integers              a number up to 2^53, a string of digits above
 //	float, double         the shortest number that reads back as the same; NaN and infinities as strings
@@ -33,6 +33,6 @@
 //
 //   - Damaged bytes are an error, never a panic and never another value. Bytes left over after the value are
 //     an error, too.
-//   - The text is at most expansionMax times as long as the value, and at most textMax. Otherwise a few bytes
-//     could stand for billions of elements.
+//   - The text is at most expansionMax times as long as the value, and at most textMax. Without these limits a
+//     few bytes could stand for billions of elements.
 package formats

@@ -80,7 +80,7 @@ func (r Reference) String() string {
 	return "schema " + strconv.FormatUint(uint64(r.id), 10)
 }
 
-// Located is a record value, and where its schema is.
+// Located is a record value together with the reference to its schema.
 type Located struct {
 	Schema Reference
 	Body   []byte // encoded, without a prefix

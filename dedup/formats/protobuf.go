@@ -101,8 +101,9 @@ func (s *Schema) message(path messagePath) (*protoMessage, error) {
 	}
 	found, err := path.in(s.messages, func(m *protoMessage) []*protoMessage { return m.nested })
 	if err != nil {
-		// Confluent's serialisers for Java do not count the entries of map<...>, the serialisers for other
-		// languages do. A record itself is never such an entry.
+		// The index of a type in its file depends on the serialiser: Confluent's serialisers for Java do not
+		// count the entries of map<...> as types, the serialisers for other languages do. A record value itself
+		// is never such an entry.
 		if other, wrong := path.in(s.messages, func(m *protoMessage) []*protoMessage { return m.inFile }); wrong == nil {
 			return other, nil
 		}

@@ -61,8 +61,9 @@ func descriptorIn(text string) *descriptorpb.FileDescriptorProto {
 }
 
 // simplify leaves out the extensions of messages, and sets the JSON names of fields: descriptors in generated
-// code have no such names, and the compiler takes two empty names for a conflict. Any names that differ will
-// do, because the paths of a route use the names of the schema.
+// code have no such names, and the compiler takes two empty names for a conflict. Any JSON names will do as
+// long as they differ from each other, because nothing reads them: the paths of a route use the field names of
+// the schema.
 func simplify(messages []*descriptorpb.DescriptorProto) {
 	for _, m := range messages {
 		m.Extension = nil
@@ -78,7 +79,7 @@ func simplify(messages []*descriptorpb.DescriptorProto) {
 	}
 }
 
-// keepOptions keeps only those options of a text without which the text would mean something else.
+// keepOptions keeps only those options of a text without which the values would be read differently.
 func keepOptions(m protoreflect.Message) {
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {

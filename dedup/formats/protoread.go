@@ -39,8 +39,8 @@ func (r *protoReader) message(dst []byte, m *protoMessage, b []byte, depth int) 
 	return r.object(dst, m, first, depth)
 }
 
-// split appends the parts of a message. It ignores a part with another wire type than its field has, as a
-// part of a field that the schema does not know.
+// split appends the parts of a message. It ignores a part whose wire type is not one of its field, just as it
+// ignores a part of a field that the schema does not have.
 func (r *protoReader) split(m *protoMessage, b []byte) error {
 	first := len(r.parts)
 	for len(b) > 0 {

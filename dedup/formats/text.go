@@ -30,8 +30,8 @@ const depthMax = 200
 // decimalScaleMax bounds the scale of a decimal that the value itself names.
 const decimalScaleMax = 1000
 
-// Bounds of the text of a value. They are necessary because an element without fields takes no byte on the
-// wire.
+// Bounds of the text of a value. Without them a short value could become a huge text, because an element
+// without fields takes no byte on the wire.
 const (
 	expansionMax = 1024
 	textMax      = 64 << 20 // bytes

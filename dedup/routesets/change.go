@@ -2,16 +2,17 @@ package routesets
 
 import "oncebus/dedup/rules"
 
-// Kind says what it takes to put a change into force.
+// Kind says what an operator must do to put a change into force.
 type Kind uint8
 
-// The kinds, from the one that takes the least to the one that takes the most.
+// The kinds, from the kind that demands the least of the operator to the kind that demands the most.
 const (
-	// Harmless: no event is judged in another way, except by a policy of its route.
+	// Harmless: no verdict on an event changes, except where a policy of its route says so.
 	Harmless Kind = iota
-	// Confirm: some events are judged in another way than before. An operator confirms the change with --yes.
+	// Confirm: the verdicts on some events change. An operator confirms the change with --yes.
 	Confirm
-	// Refused: a task would no longer find keys that are stored. Steps makes the change instead.
+	// Refused: a task would no longer find keys that are stored. The operator takes the steps in Change.Steps
+	// instead.
 	Refused
 )
 
@@ -38,8 +39,8 @@ type Change struct {
 	Kind  Kind   `json:"kind"`
 	Route string `json:"route"`
 	Field string `json:"field,omitempty"` // "" for a change of the whole route
-	// What says what differs, Why what the difference means for events, and Steps what makes the change if
-	// apply refuses it.
+	// What says what differs, Why what the difference means for events, and Steps which steps an operator takes
+	// instead if apply refuses the change.
 	What  string   `json:"what"`
 	Why   string   `json:"why,omitempty"`
 	Steps []string `json:"steps,omitempty"`
@@ -56,7 +57,7 @@ func Worst(changes []Change) (worst Kind) {
 	return worst
 }
 
-// History is what an app had before the route set that is in force.
+// History has the route sets and namespaces that an app had before the route set that is in force.
 type History struct {
 	// Former are the older sets, the newest first.
 	Former []*rules.Routes
@@ -64,7 +65,7 @@ type History struct {
 	Namespaces map[string]Namespace
 }
 
-// Namespace is what the app has pinned for the rows of a namespace.
+// Namespace has the settings that are fixed for a namespace because its rows are stored with them.
 type Namespace struct{ KeyRule, Mode string }
 
 // former returns the newest route with that name in an older set; nil for none.

@@ -11,9 +11,9 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// Compare returns the changes from the route set before to the set after, in the order of the routes in
-// after, and then the routes that are missing there. forget has the namespaces whose stored keys an operator
-// gives up.
+// Compare returns the changes from the route set before to the set after, in the order of the routes in after,
+// and then the routes that are missing there. forget has the namespaces whose stored keys the operator allows
+// to be lost.
 func Compare(before, after *rules.Routes, h History, forget []string) []Change {
 	c := &comparison{
 		before: before, after: after, history: h, forget: forget, pairs: map[*rules.Route]*rules.Route{},
@@ -103,7 +103,7 @@ func (c *comparison) changed(old, r *rules.Route) {
 			nil, "key %s -> %s", keyText(old), keyText(r))
 	case old.KeyRule() != r.KeyRule():
 		c.add(Refused, r.Name, "key", "stored keys would never be found", stepsKey, "key %s -> %s", keyText(old), keyText(r))
-	case old.AdjacentStep() != r.AdjacentStep(): // adjacent_buckets is no part of the key rule
+	case old.AdjacentStep() != r.AdjacentStep(): // adjacent_buckets is not part of the key rule
 		c.add(Refused, r.Name, "key", whyAdjacent, stepsAdjacent, "adjacent_buckets %v -> %v", old.AdjacentStep() > 0, r.AdjacentStep() > 0)
 	}
 	if old.Off != r.Off {
@@ -154,8 +154,8 @@ func keyText(r *rules.Route) string {
 
 func tenantText(r *rules.Route) string { return cmp.Or(r.TenantRule(), "none") }
 
-// tenants compares the tenant that records get which name none. A change of the place of the tenant is
-// already refused in changed.
+// tenants compares the default tenants: the tenants of records that name no tenant. The method changed has
+// already refused a change of the place at which records name their tenant.
 func (c *comparison) tenants(old, r *rules.Route) {
 	if old.TenantRule() != r.TenantRule() || old.Tenant == nil || old.Tenant.Default == r.Tenant.Default {
 		return
@@ -230,7 +230,7 @@ func inputs(r *rules.Route) []string {
 }
 
 // reused adds the changes for a name that a route of an older set had. Records of that former route may still
-// come, from a front that was away.
+// arrive, from a front that was not connected for a while.
 func (c *comparison) reused(r *rules.Route) {
 	old := c.history.former(r.Name)
 	if old == nil {
@@ -262,8 +262,8 @@ func (c *comparison) returns(r *rules.Route) {
 	}
 }
 
-// lastStep returns the step of adjacent buckets of the newest route that had the namespace of r; r's own step
-// if no route had.
+// lastStep returns the step of adjacent buckets of the newest former route with the namespace of r. If no
+// former route had that namespace, it returns the step of r itself.
 func (c *comparison) lastStep(r *rules.Route) int64 {
 	for _, set := range append([]*rules.Routes{c.before}, c.history.Former...) {
 		for _, old := range set.Routes {
@@ -275,7 +275,7 @@ func (c *comparison) lastStep(r *rules.Route) int64 {
 	return r.AdjacentStep()
 }
 
-// newTopic adds the change for a topic that a route takes in addition.
+// newTopic adds the change for a topic that a route did not read before.
 func (c *comparison) newTopic(r *rules.Route, topic string) {
 	switch {
 	case c.inputsBefore[topic]:
@@ -287,7 +287,7 @@ func (c *comparison) newTopic(r *rules.Route, topic string) {
 	}
 }
 
-// lostTopic adds the change for a topic that a route no longer takes.
+// lostTopic adds the change for a topic that a route no longer reads.
 func (c *comparison) lostTopic(name, topic string) {
 	why := "its records go to other routes, and their keys with them"
 	if !c.inputsAfter[topic] {
@@ -308,8 +308,9 @@ func (c *comparison) removed(old *rules.Route) {
 	c.add(Confirm, old.Name, "", why, nil, "removed")
 }
 
-// vanished adds the changes for namespaces that the new set does not have although it still reads their
-// topics: the app would emit the copies of events whose keys are stored there.
+// vanished adds the changes for namespaces that the new set does not have although it still reads their topics:
+// without the keys that are stored in such a namespace, the app would emit copies of events that it has already
+// emitted.
 func (c *comparison) vanished() {
 	var done []string
 	for _, old := range c.before.Routes {
@@ -330,8 +331,8 @@ func (c *comparison) vanished() {
 	}
 }
 
-// reordered adds the changes of the order of routes that share a topic, because the first route that matches
-// takes a record.
+// reordered adds the changes of the order of routes that share a topic. The order matters because a record
+// belongs to the first route that matches it.
 func (c *comparison) reordered() {
 	var earlier []*rules.Route // the routes before r that the old set has, too
 	for _, r := range c.after.Routes {

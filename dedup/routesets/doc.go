@@ -1,5 +1,5 @@
-// Package routesets compares two route sets: what changes for a running app, of which kind each change is,
-// and which other steps make a change that apply refuses.
+// Package routesets compares two route sets: what changes for a running app, of which kind each change is, and
+// which steps an operator takes instead if apply refuses a change.
 //
 // # What it owns
 //

@@ -1,7 +1,7 @@
 package routesets
 
-// fieldKind is the kind of every change of a field, why the change has that kind, and the steps that make the
-// change if apply refuses it.
+// fieldKind is the kind of every change of a field, why the change has that kind, and the steps that an
+// operator takes instead if apply refuses the change.
 type fieldKind struct {
 	kind  Kind
 	why   string
@@ -50,7 +50,7 @@ var comparedApart = []string{"name", "namespace", "topics", "enabled", "preparti
 // stored in packs, with adjacent buckets one by one.
 const whyAdjacent = "the rows of its keys are stored in another form"
 
-// The steps that make a change which apply refuses.
+// The steps that an operator takes instead of a change that apply refuses.
 var (
 	stepsKey = []string{
 		"try it out first: leave `key` as it was and write the new rule as `shadow: {sample: 100%, key: ...}`; apply that; oncebus shadow shows where it differs, and when it can be promoted",

@@ -31,8 +31,8 @@ func (c *comparison) isPromoted(old *rules.Route) bool {
 }
 
 // shadows compares the shadows of a route. Beginning and removing a shadow is harmless, because a shadow
-// changes no verdict. A shadow with another rule must have another namespace, so that it has no rows of the
-// shadow before.
+// changes no verdict. A shadow with another rule must have another namespace, so that it does not find rows
+// that the former shadow made.
 func (c *comparison) shadows(old, r *rules.Route) {
 	before, after := "", ""
 	if old.Shadow != nil {
@@ -53,8 +53,9 @@ func (c *comparison) shadows(old, r *rules.Route) {
 	}
 }
 
-// begins adds the change for a shadow that the old set does not have. The shadow's namespace must be new:
-// while a shadow of that namespace was removed, the app emitted events that made no row in it.
+// begins adds the change for a shadow that the old set does not have. The namespace of the shadow must be new.
+// If a former shadow had used it, events that the app emitted since that shadow was removed would have no rows
+// there.
 func (c *comparison) begins(r *rules.Route) {
 	s := r.Shadow
 	if _, used := c.history.Namespaces[s.Route.Namespace]; used {

@@ -15,13 +15,14 @@ import (
 // DefaultAnswerTimeout is the longest wait for an outcome, unless the file sets another.
 const DefaultAnswerTimeout = 30 * time.Second
 
-// RequestsSuffix follows the path of a route with answer: outcome, in the path of an operation. The rest of
-// that path names the operation.
+// RequestsSuffix is the part of the URL path of an operation that follows the path of its route, if the route
+// has answer: outcome. The rest of the URL path, after the suffix, names the operation.
 const RequestsSuffix = "/requests/"
 
-// Answer says how a sender gets the outcome of its operation. It applies to the first sender of a key, too.
+// Answer says how a sender gets the outcome of its operation. The setting applies to the first sender of a key,
+// too.
 type Answer struct {
-	Timeout time.Duration // the longest wait, and the wait for a request that names no wait of its own
+	Timeout time.Duration // the longest wait; also the wait of a request that sets no wait itself
 }
 
 // AnswerTimeout returns the longest wait for an outcome; 0 for a route whose first senders do not wait.
@@ -35,7 +36,8 @@ func (h *HTTP) AnswerTimeout() time.Duration {
 // LongestWait returns the longest time from a request to its response.
 func (h *HTTP) LongestWait() time.Duration { return max(h.Timeout, h.AnswerTimeout()) }
 
-// EventsSuffix follows the path of a route, in the path of its outcomes as server-sent events.
+// EventsSuffix is appended to the path of a route: at the resulting path a sender reads the outcomes of the
+// route as server-sent events.
 const EventsSuffix = "/events"
 
 // DefaultFollowers is how many connections may follow a path, unless the file sets another number.
@@ -65,7 +67,7 @@ func (d *decoder) followers(n *yaml.Node, at string) *Events {
 	return x
 }
 
-// Idempotency makes the ingress keep to draft-ietf-httpapi-idempotency-key-header-07.
+// Idempotency makes the ingress follow draft-ietf-httpapi-idempotency-key-header-07.
 type Idempotency struct {
 	Docs string // URL of the documentation that problems link to
 }
@@ -111,7 +113,7 @@ func (d *decoder) completeAnswer(h *HTTP, at string, nodes map[string]*yaml.Node
 	}
 }
 
-// answerSchemes are the schemes by which a sender can show who it is in a request without a body.
+// answerSchemes are the signature schemes with which a sender can authenticate a request that has no body.
 var answerSchemes = []SignatureScheme{Token, Bearer, HMAC, StandardWebhooks}
 
 // validateAnswer refuses answer: outcome on a route that gets no outcomes, or where anybody could read the
@@ -133,9 +135,9 @@ func (d *decoder) validateAnswer(r *draft) {
 	}
 }
 
-// validateReaders refuses a signature by which a sender cannot show who it is without a body, and a path with
-// several senders that must not read each other's outcomes. setting is the setting that lets senders read
-// outcomes.
+// validateReaders refuses a signature with which a sender cannot authenticate a request without a body. It also
+// refuses a path with several senders that must not read each other's outcomes. setting is the setting that
+// lets senders read outcomes.
 func (d *decoder) validateReaders(r *draft, setting string) {
 	field, _, _ := strings.Cut(setting, ":")
 	switch scheme := r.HTTP.Signature.Scheme; {
@@ -161,7 +163,8 @@ func (d *decoder) validateEvents(r *draft) {
 	}
 }
 
-// validateIdempotency refuses idempotency_key on a route that would respond otherwise than the draft demands.
+// validateIdempotency refuses idempotency_key on a route whose other settings make responses that the draft
+// does not allow.
 func (d *decoder) validateIdempotency(r *draft) {
 	h := r.HTTP
 	if h.Idempotency == nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// canonicalOptions make jsontext write RFC 8785. They switch off its checks of names and UTF-8, because
-// payload.read has already made them.
+// canonicalOptions make jsontext write RFC 8785. They switch off jsontext's checks of names and UTF-8, because
+// payload.read has already checked both.
 var canonicalOptions = []jsontext.Options{
 	jsontext.CanonicalizeRawInts(true),
 	jsontext.CanonicalizeRawFloats(true),
@@ -16,8 +16,8 @@ var canonicalOptions = []jsontext.Options{
 	jsontext.AllowInvalidUTF8(true),
 }
 
-// appendCanonical appends the canonical form of a JSON value that payload.read has checked. It returns a
-// reason for a number that a float64 would change.
+// appendCanonical appends the canonical form of a JSON value that payload.read has checked. If the value has a
+// number that a float64 would change, it returns a text that says so.
 func (d *Deriver) appendCanonical(dst, raw []byte) ([]byte, string) {
 	switch c := raw[0]; {
 	case c == '{' || c == '[':

@@ -17,19 +17,19 @@ type Claims struct {
 	Lease time.Duration
 	// Group is the consumer group of the executor; "" if the route names none.
 	Group string
-	// Wait delays the reply to a duplicate until the outcome is known. Without it, a duplicate gets its reply
-	// at once.
+	// Wait delays the reply to a duplicate until the outcome is known. If Wait is false, a duplicate gets its
+	// reply at once.
 	Wait bool
 	// MaxWaiting is how many duplicates of one event may wait.
 	MaxWaiting int
 	// ResultBytes is the longest result that is recorded, headers included.
 	ResultBytes int
-	// Request locates the sender's request id in an event; nil: events have none.
+	// Request locates the sender's request id in an event; nil if the route does not name one.
 	Request *RequestID
 }
 
-// RequestID names the payload field or header with the sender's request id. It is
-// part of replies, never of the key.
+// RequestID names the payload field or header with the sender's request id. The request id is part of replies,
+// never of the key.
 type RequestID struct {
 	Field  Field  // Path.Text is "" where Header is set
 	Header string // header name
@@ -106,8 +106,8 @@ func (d *decoder) validateClaim(r *draft) {
 	}
 }
 
-// sameClaims reports whether an outcome has the same effect in both routes. An outcome names no route, only
-// the namespace of its claim.
+// sameClaims reports whether an outcome has the same effect in both routes. An outcome names only the namespace
+// of its claim and no route, so routes that share a namespace must treat outcomes alike.
 func (r *draft) sameClaims(other *draft) bool {
 	a, b := r.Claim, other.Claim
 	a.Request, b.Request = nil, nil
@@ -123,8 +123,8 @@ func (r *Route) ClaimRule() dedup.ClaimRule {
 	return rule
 }
 
-// request returns the sender's request id: a header, a string, or a number as it is written. It returns ""
-// for any other value and for an id longer than dedup.RequestBytesMax.
+// request returns the sender's request id: the value of a header, a JSON string, or a JSON number as the sender
+// wrote it. It returns "" for any other value and for an id longer than dedup.RequestBytesMax.
 func (d *Deriver) request(x *RequestID) string {
 	var id []byte
 	if x.Header != "" {

@@ -65,10 +65,11 @@ func stateMask(namespace string, kind keyKind) dedup.Digest {
 	return dedup.Digest(sum[:])
 }
 
-// digest returns the state digest of a dedup key of the source: the start of the key, combined by exclusive
-// or with the mask of namespace and kind. A hash of all three would take as long as the key itself. That hash
-// would only be needed if senders chose their namespace: whoever chooses both namespace and id can meet a
-// given digest by a birthday search of 2^64 steps.
+// digest returns the state digest of a dedup key of the source: the start of the key, combined by exclusive or
+// with the mask of namespace and kind. A hash over key, namespace and kind would take as long as the
+// computation of the key itself. Such a hash would only be needed if senders chose the namespace, because
+// whoever chooses both namespace and id can find a collision by a birthday search of 2^64 steps; operators
+// choose namespaces.
 func (s *Source) digest(key *[32]byte) (d dedup.Digest) {
 	subtle.XORBytes(d[:], key[:], s.mask[:])
 	return d

@@ -6,8 +6,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// EventTime names the payload field with the event time. With GoesOn, stream time goes on without events, as
-// it does by the timestamps of records; else it waits for the next event.
+// EventTime names the payload field with the event time. With GoesOn, stream time also advances while no events
+// arrive, as it does on routes that use the timestamps of records; otherwise stream time advances only with the
+// next event.
 type EventTime struct {
 	Field  Field
 	Format TimeFormat
@@ -62,7 +63,7 @@ func (d *Deriver) eventTime(r *Route, t *int64) status {
 	case found:
 	case bad:
 		return bad
-	case none: // a time has no further source, as a key may have
+	case none: // unlike a key, a time has only one source
 		last := d.skipped[len(d.skipped)-1]
 		return d.fail("time "+last.part, last.cause)
 	}

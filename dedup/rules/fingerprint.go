@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A Detail is one part of a fingerprint: the value of the first of its fields that is present, that is
-// neither null nor an empty string.
+// A Detail is one part of a fingerprint: the value of the first of its fields that is present, which means that
+// the field is neither null nor an empty string.
 type Detail struct {
 	Fields []Field
 }
@@ -101,7 +101,7 @@ func (d *decoder) details(n *yaml.Node, at string) (details []Detail) {
 }
 
 // value returns the field that counts and its raw JSON value, or null if no field is present. It also returns
-// the field's index, because the same id in two fields of the list is two different ids.
+// the field's index, because the same value in two different fields of the list is not the same detail.
 func (x *Detail) value(d *Deriver) (f *Field, at int, raw []byte) {
 	for i := range x.Fields {
 		f, raw = &x.Fields[i], x.Fields[i].slotIn(d)
@@ -128,7 +128,8 @@ func (d *Deriver) deriveDetails(r *Route, out *Derived) status {
 }
 
 // ruleOf returns the lowest byte of a route's fingerprints, 1 to 255. It identifies the list of details, so
-// that a changed list does not turn duplicates into collisions.
+// that fingerprints of different lists are never compared: otherwise duplicates would become collisions when an
+// operator changes the list.
 func ruleOf(r *Route) uint8 {
 	rule := "secret=" + strconv.FormatBool(r.Secret)
 	for i := range r.Fingerprint {
@@ -169,7 +170,7 @@ func (d *Deriver) fingerprint(r *Route) status {
 
 var jsonNull = []byte("null")
 
-// validateCollision refuses a policy that would drop events without a trace.
+// validateCollision refuses a collision policy with which events would be dropped without a trace.
 func (d *decoder) validateCollision(r *draft) {
 	if r.Collision == Reject && r.Mode != ClaimMode {
 		d.failAt(r, "collision", "reject belongs to mode: claim, because a sender in plain mode gets no reply: write dead_letter")

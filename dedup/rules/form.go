@@ -40,8 +40,9 @@ func (d *Deriver) formOf() (kind, boundary string) {
 }
 
 // readForm makes the JSON of a form's fields the payload of the record, if the record is a form. The record
-// itself stays as it is. Signatures do not cover the media type, so the body alone decides between JSON and
-// the two kinds of forms: otherwise a captured request with another media type would have another key.
+// itself stays as it is. The body alone decides whether a record is JSON or one of the two kinds of forms,
+// because signatures do not cover the media type: otherwise somebody could repeat a captured request with
+// another media type, and it would have another key.
 func (d *Deriver) readForm() {
 	kind, boundary := d.formOf()
 	if kind == "" || looksLikeJSON(d.in.Value) {

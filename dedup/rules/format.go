@@ -37,7 +37,7 @@ func (f RecordFormat) String() string {
 // FromRegistry reports whether each record names its schema in a registry.
 func (f RecordFormat) FromRegistry() bool { return f.Format.NeedsSchema() && f.SchemaFile == "" }
 
-// FormatOf returns the format of the records of a topic of the route.
+// FormatOf returns the format of the records in one of the route's topics.
 func (r *Route) FormatOf(topic string) RecordFormat {
 	if f, ok := r.formats[topic]; ok {
 		return f
@@ -56,10 +56,10 @@ func (rs *Routes) Formats() []RecordFormat {
 	return all
 }
 
-// Schemas returns the schema of a value: the schema of the format's file, or the one that the record names.
-// It does no I/O: while a schema is not known yet it returns ErrSchemaPending, and the caller has to keep the
-// record waiting. Any other error says why there never is such a schema. Any number of goroutines may call
-// it.
+// Schemas returns the schema of a value: the schema in the format's schema file, or the schema that the record
+// names. It does no I/O: while a schema is not known yet it returns ErrSchemaPending, and the caller has to
+// keep the record waiting. Any other error says why the schema will never be available. Any number of
+// goroutines may call it.
 type Schemas func(RecordFormat, formats.Reference) (*formats.Schema, error)
 
 // ErrSchemaPending is the error for a schema that was not read yet.
@@ -98,8 +98,8 @@ func (d *Deriver) locate() (l formats.Located, schema *formats.Schema, err error
 	return of, schema, nil
 }
 
-// asJSON sets d.json to the value as JSON text. It returns false if that is not possible: then d.broken has
-// the cause, or d.pending the schema that is missing.
+// asJSON sets d.json to the value as JSON text. It returns false if that is not possible: then d.broken has the
+// cause, or d.pending names the schema that was not read yet.
 func (d *Deriver) asJSON() bool {
 	located, schema, err := d.locate()
 	if err == nil && d.plan.format.Format == formats.JSONSchema {
@@ -120,7 +120,7 @@ func (d *Deriver) asJSON() bool {
 	return false
 }
 
-// formatFields is the format of the field format where it is an object.
+// formatFields lists the fields that the routes file allows in the field format, if format is an object.
 var formatFields = []fieldOf[RecordFormat]{
 	{"type", func(d *decoder, f *RecordFormat, n *yaml.Node, at string) { f.Format = d.formatName(n, at) }},
 	{"schema", func(d *decoder, f *RecordFormat, n *yaml.Node, at string) { f.SchemaFile, _ = d.text(n, at) }},
@@ -131,7 +131,7 @@ func (d *decoder) formatName(n *yaml.Node, at string) formats.Format {
 	return formats.Format(max(0, d.choice(n, at, formats.Names()...)))
 }
 
-// recordFormat reads a name of a format, or an object with the format and its schema file.
+// recordFormat reads the field format: the name of a format, or an object with that name and a schema file.
 func (d *decoder) recordFormat(n *yaml.Node, at string) (f RecordFormat) {
 	if n.Kind != yaml.MappingNode {
 		f.Format = d.formatName(n, at)
@@ -166,7 +166,7 @@ func (d *decoder) formatsByTopic(n *yaml.Node, at string) map[string]RecordForma
 }
 
 // validateFormats refuses formats of topics that the route does not read, and formats other than JSON for
-// HTTP: a request does not name a schema in a registry.
+// routes with an http part, because an HTTP request does not name a schema in a registry.
 func (d *decoder) validateFormats(r *draft) {
 	for _, topic := range slices.Sorted(maps.Keys(r.formats)) {
 		if !slices.Contains(r.Topics, topic) {

@@ -15,7 +15,7 @@ type Handshake struct {
 	VerifyToken string
 }
 
-// HandshakeKind is whose handshake it is.
+// HandshakeKind says which provider's handshake a request is.
 type HandshakeKind uint8
 
 // Kinds of handshakes.
@@ -59,7 +59,7 @@ func (d *decoder) handshake(n *yaml.Node, at string) Handshake {
 type Decompress struct {
 	MaxBytes int // longest decompressed body; 0: the ingress refuses compressed bodies
 	// Decompressed reports whether the signature is over the decompressed body; otherwise it is over the
-	// bytes as they came.
+	// compressed bytes as the ingress received them.
 	Decompressed bool
 }
 

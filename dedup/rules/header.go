@@ -47,8 +47,8 @@ func (d *decoder) carried(n *yaml.Node, at string) []string {
 	return names
 }
 
-// validateCarried refuses sources for which no HTTP request has a value: a header that the ingress does not
-// carry, and a record key.
+// validateCarried refuses key sources for which no HTTP request has a value: a header that the ingress does not
+// write into the record, and the record key.
 func (d *decoder) validateCarried(r *draft) {
 	isRecordKey := func(s Source) bool { return kinds[s.kind].carried == partRecordKey || s.readsPart(ofRecordKey) }
 	switch {
@@ -61,7 +61,7 @@ func (d *decoder) validateCarried(r *draft) {
 	keys := r.nodes["key"]
 	for i, s := range r.Keys {
 		at := keys
-		if len(keys.Content) == len(r.Keys) { // otherwise d.sources left out entries with mistakes
+		if len(keys.Content) == len(r.Keys) { // otherwise d.sources left out entries with mistakes, and the indexes would differ
 			at = keys.Content[i]
 		}
 		for _, name := range s.headers() {
@@ -76,8 +76,8 @@ func (d *decoder) validateCarried(r *draft) {
 	}
 }
 
-// ReadsHeaders returns the record headers on which a decision about an event of the route depends, or which
-// name its tenant, sender or request.
+// ReadsHeaders returns the names of the record headers on which the verdict on an event of the route depends,
+// or from which its tenant, sender or request id is read.
 func (r *Route) ReadsHeaders() (names []string) {
 	sources := r.Keys
 	if r.Shadow != nil {
@@ -101,8 +101,9 @@ func (r *Route) ReadsHeaders() (names []string) {
 	return names
 }
 
-// requireCarried requires a header that the ingress carries, in lower case: record headers are
-// case-sensitive, and the ingress writes lower case.
+// requireCarried reports a mistake unless the ingress writes this request header into the record, and unless
+// the name is in lower case: names of record headers are case-sensitive, and the ingress writes them in lower
+// case.
 func (d *decoder) requireCarried(r *draft, n *yaml.Node, at, header string) {
 	name := strings.ToLower(header)
 	if attribute := eventAttribute(name, EventRequestPrefix); attribute != "" {

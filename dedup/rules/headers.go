@@ -6,7 +6,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Headers says which oncebus headers a unique event of a plain route gets. Every other record has all three.
+// Headers says which oncebus headers a unique event of a plain route gets. Every other output record has all
+// three headers.
 type Headers struct{ Route, Key, Verdict bool }
 
 var headerNames = [...]string{"route", "key", "verdict"}
@@ -21,7 +22,7 @@ func (h Headers) Names() (names []string) {
 	return names
 }
 
-// headers reads the field headers: some of the names, each once.
+// headers reads the route's field headers: a list of some of these names, each at most once.
 func (d *decoder) headers(n *yaml.Node, at string) (h Headers) {
 	var seen []int
 	d.list(n, at, func(n *yaml.Node, at string) {

@@ -35,7 +35,8 @@ type HTTP struct {
 	// AllowedSources are the networks of the senders; nil: any.
 	AllowedSources []netip.Prefix
 	Decompress     Decompress
-	// Form: a record with the media type of a form is readable by path, as a JSON object of its fields.
+	// Form: if the media type of a record says that it is a form, paths can read the record as a JSON object of
+	// the form's fields.
 	Form bool
 	// Outcomes is the signature of the outcomes at Path + OutcomesSuffix; nil:
 	// there is no such path.
@@ -51,8 +52,8 @@ type HTTP struct {
 	Keep            bool          // while Kafka is unavailable, events wait on the ingress' disk, and their senders get 202
 
 	MaxBody int // bytes
-	// MaxRequests is how many requests with events, and how many with outcomes, may be in flight; 0: the
-	// ingress divides its own limit among the paths.
+	// MaxRequests is how many requests with events may be in flight, and also how many requests with outcomes;
+	// 0: the ingress divides its own limit among the paths.
 	MaxRequests int
 	Rate        Rate // requests of the route
 	SourceRate  Rate // requests of one client address
@@ -64,8 +65,8 @@ type HTTP struct {
 	answerTimeout time.Duration // as in the file; 0: the file has none
 }
 
-// KeyHeader returns the one header from which HTTP requests get their key; "" if the route reads several
-// headers, or anything else of a request.
+// KeyHeader returns the header from which the key of an HTTP request is made, if the key depends on that header
+// alone; "" if the route reads several headers, or any other part of a request.
 func (r *Route) KeyHeader() string {
 	name := ""
 	for i := range r.Keys {
@@ -81,7 +82,7 @@ func (r *Route) KeyHeader() string {
 	return name
 }
 
-// OutcomesSuffix follows the path of a route, in the path to which executors send outcomes.
+// OutcomesSuffix is appended to the path of a route: to the resulting path executors send outcomes.
 const OutcomesSuffix = "/outcomes"
 
 // Rate is a limit of requests; the zero value is no limit.
@@ -157,7 +158,7 @@ var rateFields = []fieldOf[Rate]{
 	{"burst", func(d *decoder, r *Rate, n *yaml.Node, at string) { r.Burst = d.integer(n, at, 1, rateMax) }},
 }
 
-// http reads a route's http part; nil if it is not an object.
+// http reads a route's http part. It returns nil if the part is not an object.
 func (d *decoder) http(n *yaml.Node, at string) *HTTP {
 	h := &HTTP{Methods: []string{"POST"}, Verdict: true, Timeout: DefaultTimeout, MaxBody: DefaultMaxBody}
 	nodes := decodeObject(d, n, at, h, httpFields)
@@ -243,8 +244,8 @@ func (d *decoder) httpOutcomes(n *yaml.Node, at string) *Signature {
 	return s
 }
 
-// failHTTP adds a mistake at a field of a route's http part, such as
-// "signature.header", or at the innermost part that the file has.
+// failHTTP adds a mistake at a field of a route's http part, such as "signature.header", or, if the file lacks
+// the field, at the innermost part around it that the file has.
 func (d *decoder) failHTTP(r *draft, field, format string, args ...any) {
 	d.fail(httpNode(r, field), join(join(r.at, "http"), field), format, args...)
 }
@@ -289,7 +290,7 @@ func (d *decoder) validateHTTP(r *draft) {
 	}
 }
 
-// validateBodies refuses what contradicts the way in which bodies are read.
+// validateBodies refuses settings that contradict the way in which the route reads request bodies.
 func (d *decoder) validateBodies(r *draft) {
 	h := r.HTTP
 	if h.Decompress.MaxBytes > 0 && slices.Contains(h.Headers, "content-encoding") {
@@ -329,7 +330,8 @@ func pathMistake(p string) string {
 	return ""
 }
 
-// differs returns the names of the fields in which two http parts differ. Routes of one path must have none.
+// differs returns the names of the fields in which two http parts differ. Routes that share a path may not
+// differ in any field.
 func (h *HTTP) differs(other *HTTP) []string {
 	var fields []string
 	for _, f := range []struct {

@@ -12,8 +12,8 @@ import (
 	"oncebus/dedup/formats"
 )
 
-// HeaderSource returns a record's headers. In Kafka a record may have several headers with one name. The
-// first counts, so that no program can change a key by appending a header.
+// HeaderSource returns a record's headers. In Kafka a record may have several headers with one name. The first
+// of them counts, so that no program can change a key by appending a header.
 type HeaderSource interface {
 	Header(name string) (value []byte, ok bool)
 }
@@ -24,8 +24,8 @@ type Input struct {
 	Key, Value []byte
 	Headers    HeaderSource // nil: no headers
 	Timestamp  int64        // the record's, Unix milliseconds
-	// AsJSON reports that Value is JSON whatever the topic's format is: the event of a person or of a file of
-	// seeds.
+	// AsJSON reports that Value is JSON whatever the topic's format is, because the event does not come from
+	// the topic: a person typed it, or it is from a file of seeds.
 	AsJSON bool
 }
 
@@ -37,9 +37,9 @@ const (
 	Keyed      Finding = iota // a source yields a key
 	KeyMissing                // no source yields a key: verdict MissingKey
 	Malformed                 // verdict Invalid
-	// SchemaPending is no verdict: the record's schema has not been read from its registry yet, and the
-	// caller must derive the record again once it has been. Derived.Schema names the schema, unless the
-	// topic's format has a schema file.
+	// SchemaPending is no verdict: the record's schema has not been read from its registry yet, and the caller
+	// must call Derive again once the schema has been read. Derived.Schema names the schema, unless the topic's
+	// format has a schema file.
 	SchemaPending
 )
 
@@ -59,19 +59,20 @@ type Derived struct {
 	Key       [32]byte     // the dedup key
 	Hashed    Part         // the part of the value whose SHA-256 is Key; zero if Key is made of other bytes, or is an HMAC
 	Digest    dedup.Digest // the state key
-	// Routing is the input of the repartition hash. It is Digest, except for an order: there it is the digest
-	// without the bucket, so that adjacent buckets are in one task.
+	// Routing is the input of the repartition hash. It is Digest, except for the key source order: there
+	// Routing is a digest without the bucket, so that orders in adjacent buckets are in the same task.
 	Routing dedup.Digest
-	// Adjacent are the digests that the order has in the buckets before and after, if HasAdjacent is set; see
-	// dedup.Event.Prior. Shift is the order's own timestamp minus Time, in ms.
+	// Adjacent are the digests that the order would have in the previous and in the next bucket, if HasAdjacent
+	// is set; see dedup.Event.Prior. Shift is the timestamp that the order itself contains minus Time, in ms.
 	Adjacent    [2]dedup.Digest
 	HasAdjacent bool
 	Shift       int64
-	// Fingerprint is a digest of the details that must agree between duplicates; 0 if the route names none.
+	// Fingerprint is a digest of the details in which an event and its duplicates must agree; 0 if the route
+	// names no details.
 	Fingerprint uint64
 	// Request is the sender's request id, in claim mode; "" for none.
 	Request string
-	// Tenant is the name of the record's tenant; "" where the route has none.
+	// Tenant is the name of the record's tenant; "" if the route has no tenants.
 	Tenant string
 	Time   int64             // event time, Unix milliseconds; the record's timestamp unless Keyed
 	Format RecordFormat      // the record's format, with SchemaPending
@@ -86,7 +87,8 @@ type Explanation struct {
 	HMAC    bool     // HMAC-SHA-256 with the secret, else SHA-256
 	Kind    string   // id, composite, content or order
 	Skipped []string // why each earlier source yielded no key
-	// Compared are the record's values that the routes of the topic compare, if no route takes the record.
+	// Compared has the values of the record that the match conditions of the topic's routes compare. It is set
+	// only if no route takes the record.
 	Compared []string
 }
 
@@ -106,8 +108,8 @@ type Deriver struct {
 	bucket   bucket // order
 	details  []byte // the bytes of the fingerprint
 	hashed   []byte // what was hashed
-	// text has the unescaped and normalised texts of this record, one after the other. Results alias it, so
-	// it only grows until the next record begins.
+	// text has the unescaped and normalised texts of the current record, one after the other. Results alias
+	// text, so it is only appended to until the next record begins.
 	text       []byte
 	digits     []byte // scratch of parseDecimal
 	shortest   []byte // scratch of checkNumber
@@ -123,8 +125,9 @@ type Deriver struct {
 	fault      fault             // why the record is malformed
 }
 
-// fault is a part of the record and the cause why it cannot be used. Only String joins the two, because many
-// routes have a second source, for which an absent first field is common.
+// fault is a part of the record and the cause why that part cannot be used. The two are joined only in String,
+// when somebody needs the text: on many routes the first of two sources is often absent, and to make the text
+// each time would cost time.
 type fault struct{ part, cause string }
 
 func (f fault) String() string { return strings.TrimSpace(f.part + ": " + f.cause) }
@@ -138,8 +141,8 @@ const (
 	bad          // the record is malformed; d.fault has the cause
 )
 
-// NewDeriver returns a deriver. Routes with secret: true hash with secret. NewDeriver panics if NeedsSecret
-// and secret is empty, because then anyone could compute the keys.
+// NewDeriver returns a deriver. Routes with secret: true use the secret for their hashes (HMAC). NewDeriver
+// panics if NeedsSecret and secret is empty, because without a secret anyone could compute the keys.
 func (rs *Routes) NewDeriver(secret []byte) *Deriver {
 	if rs.NeedsSecret() && len(secret) == 0 {
 		panic("dedup: a route has secret: true, but there is no secret")
@@ -155,8 +158,8 @@ func (d *Deriver) Derive(in *Input) (out Derived) {
 	return out
 }
 
-// DeriveTo is Derive with a place for the result, which it overwrites: a Derived is as long as three cache
-// lines.
+// DeriveTo is Derive, but it overwrites out with the result instead of returning the result. This saves a copy:
+// a Derived is as long as three cache lines.
 func (d *Deriver) DeriveTo(out *Derived, in *Input) {
 	d.begin(in)
 	*out = Derived{Time: in.Timestamp}
@@ -199,7 +202,7 @@ func (d *Deriver) DeriveTo(out *Derived, in *Input) {
 	}
 }
 
-// Explain is Derive and also returns the hashed bytes.
+// Explain does what Derive does, and also returns how the key was derived, with the hashed bytes.
 func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 	out := d.Derive(in)
 	var ex Explanation
@@ -235,7 +238,7 @@ func (d *Deriver) begin(in *Input) {
 		*b = (*b)[:0]
 	}
 	d.in = in
-	if d.plan == nil || d.plan.topic != in.Topic { // most often the record before was of the same topic
+	if d.plan == nil || d.plan.topic != in.Topic { // most often the previous record was of the same topic
 		d.plan = d.routes.byTopic[in.Topic]
 	}
 	d.skipped, d.fault, d.hashed, d.isPending = d.skipped[:0], fault{}, nil, false
@@ -244,8 +247,8 @@ func (d *Deriver) begin(in *Input) {
 	}
 }
 
-// Release drops the deriver's references to the last record. Otherwise that record, and with it the whole
-// batch in which it arrived, stays in memory until the next record.
+// Release drops the deriver's references to the last record. Without a call of Release that record, and with it
+// the whole batch in which it arrived, stays in memory until the next record.
 func (d *Deriver) Release() {
 	d.in, d.hashed, d.tenant, d.fault = nil, nil, nil, fault{}
 	clear(d.skipped[:cap(d.skipped)])
@@ -259,7 +262,7 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 		d.buf, d.routing = d.buf[:0], d.routing[:0]
 		switch kinds[s.kind].derive(d, s, r.MaxKeyBytes) {
 		case none:
-			d.fault = fault{} // a missing part decides, not the fault of another part of the key
+			d.fault = fault{} // if a part is missing, the source yields no key, whatever fault another part has
 			continue
 		case bad:
 			if !d.isText() || !slices.ContainsFunc(r.Keys[i+1:], func(s Source) bool { return s.kind == sourceRaw }) {
@@ -289,9 +292,9 @@ func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 	return none
 }
 
-// isText reports whether the payload, which could not be read as JSON, is a text: it is UTF-8 and does not
-// begin as an object or array, with or without a byte order mark. Behind other sources, the source raw takes
-// such a payload. It does not take damaged JSON, because that would hide the damage.
+// isText reports whether a payload that could not be read as JSON is a text: it is UTF-8 and does not begin as
+// an object or array, with or without a byte order mark. If the source raw is in the list behind other sources,
+// it makes a key of such a text. It makes no key of damaged JSON, because that would hide the damage.
 func (d *Deriver) isText() bool {
 	if d.state != payloadBroken || d.plan.format.Format != formats.JSON || d.plan.form {
 		return false
@@ -300,8 +303,8 @@ func (d *Deriver) isText() bool {
 	return len(first) > 0 && first[0] != '{' && first[0] != '[' && utf8.Valid(first)
 }
 
-// isEncoded reports whether the value has another format than JSON. A value without bytes is a whole message
-// if its schema is known: all its fields have their defaults.
+// isEncoded reports whether the value has another format than JSON. If the schema of a value without bytes is
+// known, the value is a whole message, all of whose fields have their defaults.
 func (d *Deriver) isEncoded() bool {
 	f := d.plan.format
 	if len(d.json) > 0 {

@@ -9,9 +9,9 @@ import (
 	"oncebus/dedup"
 )
 
-// OfKey returns what Derive would return for an event of the route with this dedup key. There is one result
-// for each kind of the route's sources, because the state digest depends on the kind. Digest and Key are set.
-// Routing is zero where it depends on more than the key, as for an order.
+// OfKey returns what Derive would return for an event of the route with this dedup key. There is one result for
+// each kind of the route's sources, because the state digest depends on the kind. Digest and Key are set.
+// Routing is zero if it depends on more than the key, which is so for the source order.
 func (r *Route) OfKey(key [32]byte) []Derived {
 	var all []Derived
 	seen := map[keyKind]bool{}
@@ -31,9 +31,10 @@ func (r *Route) OfKey(key [32]byte) []Derived {
 }
 
 // OfID returns what Derive would return for an event of the route with this id, or with these parts of a
-// composite id, in the order of the fields. There is one result for each source that can yield such an id,
-// and for each spelling of a part as a number. On a route with a tenant the first id is the tenant's name,
-// and a part of the key that is the tenant takes no further id. The error says why the route has no such key.
+// composite id, in the order of the fields. There is one result for each source that can yield such an id, and
+// for each spelling of a part as a number. On a route with a tenant the first id is the name of the tenant. If
+// the tenant is also a part of the key, no further id is given for that part. The error says why the route has
+// no such key.
 func (d *Deriver) OfID(r *Route, ids ...string) ([]Derived, error) {
 	size := 0
 	for _, id := range ids {
@@ -75,7 +76,7 @@ func (d *Deriver) OfID(r *Route, ids ...string) ([]Derived, error) {
 	return nil, noKeyOf(r, len(ids), sources)
 }
 
-// noKeyOf is the error of OfID for a route none of whose sources has a key of so many ids.
+// noKeyOf returns the error of OfID if no source of the route makes a key of that many ids.
 func noKeyOf(r *Route, ids int, sources []string) error {
 	what := "that one id"
 	if ids != 1 {

@@ -8,8 +8,8 @@ import (
 )
 
 // Match is the condition under which a route takes a record: the text of a payload field or header is one of
-// In. Numbers and booleans compare by their JSON text. An object or an array never matches; an absent field
-// or null matches only MatchAbsent.
+// the texts in In. Numbers and booleans compare by their JSON text. An object or an array never matches; an
+// absent field or null matches only MatchAbsent.
 type Match struct {
 	Field  Field  // payload field; Path.Text is "" where Header is set
 	Header string // header name
@@ -18,8 +18,8 @@ type Match struct {
 	Normalise []Normaliser
 }
 
-// MatchAbsent stands in Match.In for the word null of the file: the field is absent or null. No JSON string
-// has these bytes.
+// MatchAbsent is what Match.In contains if the file has the word null in the list: the route then takes records
+// whose field is absent or null. No JSON string has these bytes.
 const MatchAbsent = "\xff"
 
 var matchFields = []fieldOf[Match]{
@@ -69,7 +69,7 @@ func decodeMatchIn(d *decoder, m *Match, n *yaml.Node, at string) {
 	})
 }
 
-// cases reads normalisers that change only the case of a text and the space around it.
+// cases reads normalisers that change only the case of a text and remove the space around it.
 func (d *decoder) cases(n *yaml.Node, at string) []Normaliser {
 	steps := d.steps(n, at)
 	if slices.ContainsFunc(steps, func(x Normaliser) bool { return x.kind > lower }) {
@@ -115,8 +115,8 @@ type matchGroup struct {
 	byText map[string]int // for each text, the place of the first route that takes it
 }
 
-// groupMatches returns the groups of the routes, in the order of their first routes. The paths of the routes
-// must already have their slots.
+// groupMatches returns the groups of the routes, in the order of their first routes. It must be called after
+// slots were assigned to the paths of the routes.
 func groupMatches(routes []*Route) (groups []matchGroup) {
 	for place, r := range routes {
 		if r.Match == nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// members has the member names of an open object, to find a second member of the same name.
+// members has the member names of an object that scan is reading, to find a second member of the same name.
 type members struct {
 	first int    // where the hashes of the object's names begin in scan.names
 	table int    // where the object's table begins in scan.slots
@@ -17,16 +17,17 @@ const (
 	// membersListed is how many members of an object are compared one by one. An object with more members
 	// gets a table.
 	membersListed = 32
-	// membersMax is the most members of all open objects, so that a Deriver keeps at most 3 MiB. scan refuses
-	// a payload with more, and such a payload is malformed, because the decoder would keep all their names.
+	// membersMax is the most members that all open objects may have together, so that a Deriver keeps at most 3
+	// MiB. scan refuses a payload with more members. The decoder does not read such a payload either, because
+	// it would keep all the names in memory, so the record is malformed.
 	membersMax = 1 << 16
-	// probesMax is how many slots a search in a table tries. The table is at most half full, so only hashes
-	// that somebody made to collide need more.
+	// probesMax is how many slots a search in a table tries. The table is at most half full, so a search needs
+	// more slots only if somebody chose names whose hashes collide.
 	probesMax = 64
 )
 
 // memberFactor is odd and differs in each process, so a sender cannot foresee at which slots the searches for
-// its names begin. It changes no result, because the decoder reads whatever scan refuses.
+// its names begin. The factor changes no result, because the decoder reads every payload that scan refuses.
 var memberFactor = maphash.String(maphash.MakeSeed(), "members") | 1
 
 // add adds the hash of a member's name. It returns false if the object may already have a member of that
@@ -64,8 +65,8 @@ func (s *scan) unlisted(m *members, h uint64) bool {
 	return true
 }
 
-// inTable gives an object of n members a table with room for one more. All objects within it are closed, so
-// its table is the last one in s.slots and can grow there.
+// inTable gives an object of n members a table with room for one more. All objects within that object are
+// closed, so the object's table is the last one in s.slots and can grow there.
 func (s *scan) inTable(m *members, n int) bool {
 	size := len(s.slots) - m.table
 	if 2*n < size {
@@ -82,9 +83,9 @@ func (s *scan) inTable(m *members, n int) bool {
 	return true
 }
 
-// insert adds a hash to a table. It returns false if the table already has the hash, or after probesMax
-// slots. It refuses the hash zero, which marks a free slot. The slot comes from the high bits of the product,
-// because only they depend on every bit of the hash.
+// insert adds a hash to a table. It returns false if the table already has the hash, if it found no free slot
+// among probesMax slots, or if the hash is zero, because zero marks a free slot. The slot comes from the high
+// bits of the product, because only they depend on every bit of the hash.
 func insert(table []uint64, h uint64) bool {
 	at, _ := bits.Mul64(h*memberFactor, uint64(len(table)))
 	for range probesMax {

@@ -2,8 +2,9 @@ package rules
 
 import "strings"
 
-// Nearest returns the name that a mistyped name most likely means, or "": the name with the fewest edits, at
-// most one edit for three letters, or else the only name that contains the mistyped one.
+// Nearest returns the name that a mistyped name most likely means, or "": the name that differs by the fewest
+// edits, with at most one edit for three letters. If there is no such name, it is the only name that contains
+// the mistyped one; "" if several do.
 func Nearest(mistyped string, names []string) string {
 	best, edits := "", len(mistyped)/3+1
 	var containing []string

@@ -65,8 +65,9 @@ type scalar struct {
 	number bool
 }
 
-// normalise applies the steps in order. It appends new text to d.text, because earlier results alias d.text.
-// An empty text ends it: no step gets an empty text, so the same values are empty with and without steps.
+// normalise applies the steps in order. It appends new text to d.text, because earlier results alias d.text. If
+// a text is empty, normalise applies no further step to it, so that the same values count as empty with and
+// without steps.
 func (d *Deriver) normalise(s scalar, steps []Normaliser) (scalar, string) {
 	for i := range steps {
 		if len(s.text) == 0 {
@@ -170,11 +171,11 @@ func (d *Deriver) time(s scalar, format TimeFormat, auto bool) (int64, string) {
 	return ms, ""
 }
 
-// nowFrom and nowTo bound the present in Unix seconds, from September 2001 to November 2286: a number that is
-// in the present only by another unit shows that the unit is wrong.
+// nowFrom and nowTo bound what counts as a present time, in Unix seconds: from September 2001 to November 2286.
+// If a number is a present time only when it is read in another unit, the unit of the route is probably wrong.
 const nowFrom, nowTo = 1_000_000_000, 10_000_000_000
 
-// unitMistake returns why a number is no time in that format, if the number is a time of the present in
+// unitMistake returns why a number is refused as a time of that format, if the number is a present time only in
 // another unit; "" for any other number. A time in the wrong unit would make the window a thousand times as
 // long, or as short.
 func unitMistake(format TimeFormat, ms int64, fits bool) string {
@@ -190,7 +191,7 @@ func unitMistake(format TimeFormat, ms int64, fits bool) string {
 	return ""
 }
 
-// stepFields is the format of a normaliser that is an object.
+// stepFields lists the fields of a normaliser that is an object.
 var stepFields = []fieldOf[Normaliser]{
 	{"decimals", func(d *decoder, x *Normaliser, n *yaml.Node, at string) {
 		x.kind = decimals
@@ -203,7 +204,7 @@ var stepFields = []fieldOf[Normaliser]{
 	{"format", func(d *decoder, x *Normaliser, n *yaml.Node, at string) { x.format = d.timeFormat(n, at) }},
 }
 
-// normaliseOne reads the normalisers of a source of one value.
+// normaliseOne reads the normalisers of a source that reads one value.
 func normaliseOne(d *decoder, s *sourceDraft, n *yaml.Node, at string) {
 	s.fields[0].Normalise = d.steps(n, at)
 }

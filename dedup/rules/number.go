@@ -8,8 +8,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Reasons why a number cannot be part of a key. They name the remedy and omit the number, because reasons
-// reach logs and headers.
+// Reasons why a number cannot be part of a key. They say what the sender can do, but they do not contain the
+// number, because reasons are written to logs and headers.
 const (
 	reasonRange     = "the number is beyond the range of float64; send it as a string"
 	reasonPrecision = "the number has more digits than float64; send it as a string"
@@ -17,8 +17,8 @@ const (
 	reasonTooLong   = "the number has too many digits"
 )
 
-// Bounds on a decimal: its significant digits, and the power of ten of its point. Both are beyond those of
-// any float64; they bound the output of appendFixed.
+// Bounds on a decimal: its significant digits, and the power of ten of its point. Both are larger than any
+// float64 needs; they bound the output of appendFixed.
 const (
 	decimalDigitsMax = 1000
 	decimalPointMax  = 400
@@ -94,8 +94,8 @@ func (v *decimal) parseFraction(text []byte, i int) int {
 	return i
 }
 
-// parseExponent parses "", "e5", "E+5" or "e-5". It bounds the result far beyond
-// decimalPointMax, so that it cannot overflow.
+// parseExponent parses "", "e5", "E+5" or "e-5". It limits the result to a number far beyond decimalPointMax,
+// so that the result cannot overflow.
 func parseExponent(text []byte) (int, bool) {
 	if len(text) == 0 {
 		return 0, true
@@ -247,10 +247,10 @@ func isSmallInteger(literal []byte) bool {
 	return true
 }
 
-// checkNumber parses a valid JSON number literal. It refuses a literal that its float64 would not print
-// again: the literal and the shortest form of its float64 must be the same decimal. So two different numbers
-// never become one key. For example 333333333.33333329, the sample of RFC 8785, is refused, because
-// 333333333.3333333 has the same float64.
+// checkNumber parses a valid JSON number literal. It refuses a literal that differs from the shortest form of
+// its float64: the two must be the same decimal. Therefore two different numbers never become one key. For
+// example 333333333.33333329, the sample of RFC 8785, is refused, because 333333333.3333333 has the same
+// float64.
 func (d *Deriver) checkNumber(literal []byte) (float64, string) {
 	v, reason := parseDecimal(d.digits, literal)
 	d.digits = v.digits[:0]
@@ -265,7 +265,8 @@ func (d *Deriver) checkNumber(literal []byte) (float64, string) {
 	if err != nil || f == 0 && len(v.digits) > 0 {
 		return 0, reasonRange
 	}
-	// A float64 in its normal range, from 2^-1022 on, prints every decimal of up to 15 digits again.
+	// A float64 in its normal range, from 2^-1022 on, has every decimal of up to 15 digits as its shortest form
+	// again.
 	const smallestNormal = 0x1p-1022
 	if len(v.digits) <= 15 && math.Abs(f) >= smallestNormal || len(v.digits) == 0 {
 		return f, ""

@@ -5,9 +5,9 @@ import "crypto/sha256"
 // Part is a part of a record's value. The zero Part is no part.
 type Part struct{ Start, Length int }
 
-// partOf returns where b is in value, if b is a slice of value; zero if b has bytes of its own.
+// partOf returns where b lies in value, if b is a slice of value; zero if b does not share the memory of value.
 func partOf(value, b []byte) Part {
-	// If b was cut from value, the capacities of both end at the same byte.
+	// If b is a slice of value, the capacities of both end at the same byte of memory.
 	start := cap(value) - cap(b)
 	if len(b) == 0 || start < 0 || start+len(b) > len(value) || &value[start] != &b[0] {
 		return Part{}

@@ -12,10 +12,10 @@ import (
 
 // Path locates a value in a JSON payload: member names joined by dots, such as "order.id".
 //
-// A segment of digits without a leading zero is an index where the payload has an array, and a name where it
-// has an object: "items.0.sku". A backslash escapes a dot, a star or a backslash: `a\.b` is one member. "*"
-// matches every element of an array and every member of an object; only the payload source accepts it. A path
-// that begins with $ looks like JSONPath, so a first member of that name is written \$.
+// A segment of digits without a leading zero is an index if the payload has an array at that place, and a name
+// if the payload has an object there: "items.0.sku". A backslash escapes a dot, a star or a backslash: `a\.b`
+// is one member. "*" matches every element of an array and every member of an object; only the payload source
+// accepts it. A path that begins with $ looks like JSONPath, so a first member that is named $ is written \$.
 type Path struct {
 	Text string // as written in the routes file
 
@@ -77,7 +77,8 @@ func parsePath(text string, star bool) (Path, error) {
 
 // newSegment makes a segment of an unescaped name. escaped is the star or dollar in the name that had a
 // backslash, or "". A star or dollar may have a backslash only where it would otherwise have its special
-// meaning. So a path can be written in one way only, which matters because its text is part of the key rule.
+// meaning. Therefore each path can be written in one way only. That matters because the text of the path is
+// part of the key rule.
 func newSegment(name string, star bool, escaped string, first bool) (segment, error) {
 	s := segment{name: name, index: -1}
 	switch {
@@ -162,8 +163,8 @@ func textOf(paths []Path) string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
-// pathNode is a node of a tree that joins paths with common beginnings, so that one read of a payload follows
-// all paths.
+// pathNode is a node of a tree that joins paths with common beginnings, so that all paths are followed while a
+// payload is read once.
 type pathNode struct {
 	segment
 	children []*pathNode
@@ -196,7 +197,7 @@ func (n *pathNode) add(segments []segment, slot int) *pathNode {
 }
 
 // spreadStars adds the paths below a star to the star's siblings, so that "items.*.a" also applies to the
-// element of "items.0.b". It copies slots, which only a projection allows.
+// element that "items.0.b" names. After that, several nodes have the same slot, which only a projection allows.
 func (n *pathNode) spreadStars() {
 	for _, star := range n.children {
 		if !star.star {

@@ -11,8 +11,8 @@ import (
 )
 
 // payload is the JSON of one record, or its JSON form if the record has another format. It is read at most
-// once. That read checks the whole document (grammar, UTF-8, surrogates, duplicate names, at most 10,000
-// levels) and finds the values of the topic's paths.
+// once. While it is read, the whole document is checked (grammar, UTF-8, surrogates, duplicate names, at most
+// 10,000 levels), and the values of the topic's paths are found.
 type payload struct {
 	state  payloadState
 	broken string   // cause of payloadBroken
@@ -33,8 +33,8 @@ const (
 	payloadBroken
 )
 
-// open prepares the payload of a record. It does not read the payload yet, because a record whose key is in a
-// header may have any payload.
+// open prepares the payload of a record. It does not read the payload yet, because the payload of a record
+// whose key is in a header need not be JSON.
 func (p *payload) open(value []byte, wanted []int) {
 	p.state, p.broken, p.json = payloadUnread, "", value
 	for _, slot := range wanted {
@@ -86,14 +86,14 @@ func (p *payload) read(tree *pathNode) bool {
 }
 
 // reasonMembers is the reason to refuse a payload with too many open members. The decoder keeps the name of
-// each open member, so such a payload of a megabyte would take tens of megabytes.
+// each open member in memory, so a payload of one megabyte with very many members would take tens of megabytes.
 var reasonMembers = fmt.Sprintf("objects with more than %d members in all are open at one place", membersMax)
 
 // levelsMax is how many levels of nesting the decoder reads.
 const levelsMax = 10_000
 
-// openMembersMax returns how many members the objects that are open at one place of a payload have so far, at
-// most over all places. The payload need not be valid JSON.
+// openMembersMax returns the highest number of open members in a payload: at each place, it counts the members
+// that all objects open there have so far. The payload need not be valid JSON.
 func openMembersMax(b []byte) (most int) {
 	var before []int // for each open object, how many members were open at its beginning
 	open, quoted := 0, false
@@ -216,7 +216,7 @@ func unquote(scratch, quoted []byte) (text, next []byte) {
 	return scratch, scratch
 }
 
-// reasonBytesMax is the longest reason: reasons get into headers and logs, and a part of a reason may come
+// reasonBytesMax is the longest reason: reasons get into headers and logs, and a part of a reason may be text
 // from a hostile payload.
 const reasonBytesMax = 300
 

@@ -1,7 +1,7 @@
 package rules
 
-// projection says which part of a payload its source hashes. All derivers of the routes share a projection,
-// so it never changes.
+// projection says which part of a payload its source hashes. All derivers share the projection, which never
+// changes.
 type projection struct {
 	tree    *pathNode
 	include bool // hash only the tree's paths; else hash all but these paths
@@ -26,8 +26,8 @@ func (p *projector) append(dst, raw []byte) ([]byte, bool) {
 	return out, true
 }
 
-// cut copies the value at i without the paths below node, and returns the index after the value. In an array,
-// the element after a removed element takes its index.
+// cut copies the value at i without the paths below node, and returns the index after the value. If an element
+// of an array is removed, the next element takes its index.
 func (p *projector) cut(dst, b []byte, i int, node *pathNode) ([]byte, int) {
 	if node == nil || b[i] != '{' && b[i] != '[' {
 		end := skipValue(b, i)
@@ -56,9 +56,9 @@ func (p *projector) cut(dst, b []byte, i int, node *pathNode) ([]byte, int) {
 // keep copies only the paths below node of the value at i. It returns the index after the value, and whether
 // the value has one of the paths.
 //
-// A member that has none of the paths is left out, whether it is absent, an empty container, or a number
-// where the path goes on. An array element that has none becomes null, so that later elements keep their
-// index; elements at the end that have none are left out.
+// A member that contains none of the paths is left out; for example, it may be an empty container, or a number
+// although the path has further segments. An array element that contains none of the paths becomes null, so
+// that later elements keep their index, but such elements at the end of the array are left out.
 func (p *projector) keep(dst, b []byte, i int, node *pathNode) ([]byte, int, bool) {
 	if node.slot >= 0 {
 		end := skipValue(b, i)

@@ -19,8 +19,8 @@ type Provider struct {
 	Source string // address of the published rule
 	Vector string // who made the request that the test sends
 
-	// ID says where the provider's id of a delivery is; "" if it has none. SignedID reports whether the
-	// signature covers the id. Why says why the preset derives its key as it does.
+	// ID says where the provider's id of a delivery is; "" if its deliveries have no id. SignedID reports
+	// whether the signature covers the id. Why says why the preset derives its key as it does.
 	ID       string
 	SignedID bool
 	Why      string
@@ -32,19 +32,21 @@ type Provider struct {
 	Expects  string        // the statuses after which the provider does not send an event again
 	Response Response      // a response with such a status, for every verdict that a retry would not change
 
-	// Route and HTTP are YAML: fields of the route, and of its http part.
+	// Route and HTTP are YAML texts: the fields of the route, and the fields of its http part, that the preset
+	// sets.
 	Route, HTTP string
 }
 
-// answered are the verdicts that a retry would not change. The provider gets its response for them, because
-// otherwise it would repeat the event and at last disable the endpoint. When the ingress responds to an event
-// that cannot be judged, Kafka already has the event, for the dead-letter topic.
+// answered are the verdicts that a retry would not change. For these verdicts the ingress sends
+// Provider.Response: otherwise the provider would send the event again and again, and at last disable the
+// endpoint. Nothing is lost if an event cannot be judged, because when the ingress responds, the event is
+// already in Kafka and will be written to the dead-letter topic.
 var answered = []dedup.Verdict{
 	dedup.Unique, dedup.Duplicate, dedup.AfterWindow, dedup.Late, dedup.Invalid, dedup.MissingKey, dedup.Collision, dedup.Bypassed,
 }
 
-// Expanded returns the fields of the preset as YAML: all that a route with the preset has, apart from what
-// the route says itself.
+// Expanded returns the fields of the preset as YAML: everything that a route gets from the preset and need not
+// say itself.
 func (p *Provider) Expanded(claim bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%swindow: %s\nhttp:\n", p.Route, shortDuration(p.Window))
@@ -66,7 +68,7 @@ func (p *Provider) Expanded(claim bool) string {
 	return b.String()
 }
 
-// Example returns a route with the preset and with nothing that the preset would set.
+// Example returns a route that names the preset and sets no field that the preset sets.
 func (p *Provider) Example() *Route {
 	routes, err := ParseRoutes(p.Name, []byte(p.ExampleText()))
 	if err != nil {
@@ -140,8 +142,8 @@ func (d *decoder) providerName(n *yaml.Node, at string) string {
 	return ""
 }
 
-// expand returns a route with the fields of its preset, where it names one. The fields of
-// the preset stand at the place of its name, so that a mistake there names that line.
+// expand returns a route with the fields of its preset, if the route names a preset. The fields of the preset
+// get the line and column of the preset's name, so that a mistake in them names that line.
 func (d *decoder) expand(n *yaml.Node) *yaml.Node {
 	name := valueAt(valueAt(n, "http"), "provider")
 	if name == nil || name.Kind != yaml.ScalarNode {
@@ -160,7 +162,7 @@ func (d *decoder) expand(n *yaml.Node) *yaml.Node {
 	return merge(n, preset.Content[0])
 }
 
-// place gives a node and those within it the place of another.
+// place gives a node, and all nodes within it, the line and column of another node.
 func place(n, at *yaml.Node) {
 	n.Line, n.Column = at.Line, at.Column
 	for _, child := range n.Content {
@@ -168,15 +170,15 @@ func place(n, at *yaml.Node) {
 	}
 }
 
-// merged are the objects of a route that a preset completes field by field. Elsewhere the
-// file's value replaces the preset's.
+// merged are the objects of a route that a preset completes field by field. In every other field the value in
+// the file replaces the value of the preset.
 var merged = []string{"http", "signature", "handshake", "responses"}
 
-// whole names a field that makes an object of the file complete: a preset adds nothing to
-// it, because the fields of one scheme have no meaning in another.
+// whole names, for an object, a field that says which kind of object it is. If the file sets that field, the
+// preset adds nothing to the object, because the fields of one scheme have no meaning in another scheme.
 var whole = map[string]string{"signature": "scheme", "handshake": "kind"}
 
-// merge returns the mapping of the file with those fields of the preset that it lacks.
+// merge returns the mapping of the file and adds those fields of the preset that the file lacks.
 func merge(file, preset *yaml.Node) *yaml.Node {
 	out := *file
 	out.Content = slices.Clone(file.Content)

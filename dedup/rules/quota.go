@@ -7,8 +7,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Quota bounds what each tenant of a route may use. It holds for the route as a whole: each task of the route
-// enforces its share.
+// Quota bounds what each tenant of a route may use. The quota is for the route as a whole: each task of the
+// route enforces its share of the quota.
 type Quota struct {
 	TenantQuota                        // for a tenant without a quota of its own
 	Tenants     map[string]TenantQuota // quotas of single tenants, by name
@@ -43,7 +43,8 @@ func (q TenantQuota) String() string {
 	return events
 }
 
-// Bounds of a quota. With eventsLeast the share of a task is still above one event in some hours.
+// Bounds of a quota. eventsLeast is so high that the share of a single task is still more than one event in a
+// few hours.
 const (
 	eventsLeast = 0.01
 	eventsMost  = 1_000_000
@@ -63,8 +64,8 @@ var tenantQuotaFields = []fieldOf[TenantQuota]{
 	}},
 }
 
-// quota reads the quota of a route. A bound that the quota of a single tenant leaves out is that of all
-// tenants.
+// quota reads the quota of a route. If the quota of a single tenant leaves out a bound, the bound for all
+// tenants applies.
 func (d *decoder) quota(n *yaml.Node, at string) *Quota {
 	q := &Quota{}
 	nodes := decodeObject(d, n, at, q, quotaFields)

@@ -9,7 +9,7 @@ import (
 	"oncebus/dedup"
 )
 
-// Response is what the ingress responds to a request.
+// Response is the HTTP response of the ingress to a request.
 type Response struct {
 	Status      int
 	Body        string

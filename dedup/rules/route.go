@@ -16,7 +16,8 @@ type Route struct {
 	Name      string
 	Namespace string // the scope of the keys; the route's name unless the file sets it
 	Index     int    // in Routes.Routes
-	// Off: the worker forwards every event with the verdict bypassed and stores nothing.
+	// Off reports that the route is switched off: the worker forwards every event with the verdict bypassed and
+	// stores nothing.
 	Off bool
 
 	Topics         []string // inputs
@@ -42,17 +43,17 @@ type Route struct {
 	OnMissingKey Policy // DeadLetter (default), Forward or Drop
 	OnLate       Policy // DeadLetter (default), Forward or Drop
 	OnFuture     Policy // DeadLetter (default, verdict invalid) or Clamp
-	// RejectsAfterWindow: an event after the window of its key is a duplicate as long as the row is kept.
-	// Without it, such an event is emitted and begins a new window.
+	// RejectsAfterWindow: an event after the window of its key is still a duplicate, as long as the row is
+	// kept. If the field is false, an event after the window is emitted and begins a new window.
 	RejectsAfterWindow bool
 	DeadLetter         string // topic
 	Limits             Limits
-	// FailOpen: a worker forwards events unchecked while it cannot use its local state. Without it, they wait
-	// in Kafka.
+	// FailOpen: a worker forwards events unchecked while it cannot use its local state. If the field is false,
+	// the events wait in Kafka.
 	FailOpen bool
 
-	// Fingerprint names the payload fields that must agree between duplicates. An event with the same key and
-	// other values in these fields is a Collision.
+	// Fingerprint names the payload fields in which an event and its duplicates must agree. An event whose key
+	// is stored, but whose values in these fields differ, is a Collision.
 	Fingerprint []Detail
 	Collision   Policy // DeadLetter (default) or Forward
 
@@ -86,7 +87,7 @@ const (
 	DefaultResultBytes = 64 << 10
 )
 
-// Policy is what becomes of records with a certain verdict.
+// Policy says what the app does with records of a certain verdict.
 type Policy uint8
 
 // Policies. Each field of Route lists the ones it allows.
@@ -104,7 +105,7 @@ var policyNames = [...]string{"dead_letter", "forward", "drop", "to", "clamp", "
 // String returns the policy's name in the routes file.
 func (p Policy) String() string { return policyNames[p] }
 
-// Duplicates is what becomes of duplicates in plain mode.
+// Duplicates says what the app does with duplicates in plain mode.
 type Duplicates struct {
 	Policy Policy // Drop (default), Forward or ToTopic
 	Topic  string // for ToTopic
@@ -126,11 +127,11 @@ func (m Mode) String() string { return modeNames[m] }
 
 // Limits bounds the state of a route.
 type Limits struct {
-	// LiveKeys is how many keys of the route's namespace may be live in one partition, as dedup.KeyCounter
+	// LiveKeys is the most keys of the route's namespace that may be live in one partition, as dedup.KeyCounter
 	// counts them; 0 for no limit.
 	LiveKeys int
-	// OnLimit is the policy for an event with a new key over the limit: DeadLetter (default) or Forward. The
-	// key gets no row.
+	// OnLimit is the policy for an event with a new key over the limit: DeadLetter (default) or Forward. Either
+	// way, no row is stored for the key.
 	OnLimit Policy
 }
 
@@ -257,12 +258,12 @@ func (d *decoder) route(n *yaml.Node, at string) *draft {
 		r.Namespace = r.Name
 	}
 	if _, set := r.nodes["skew"]; !set {
-		// With a skew of at most the window, an event that is late by no more than the grace is still judged,
-		// however fast the clock of another sender is.
+		// The skew is at most the window. A sender whose clock is fast can then move stream time ahead by at
+		// most the window, so events that are late by no more than the grace are still judged.
 		r.Skew = min(DefaultSkew, r.Window)
 	}
 	if _, set := r.nodes["collision"]; !set && r.Mode == ClaimMode {
-		r.Collision = Reject // the reply tells the sender, whose mistake it is
+		r.Collision = Reject // the sender made the mistake, and the reply tells it so
 	}
 	r.completeHTTP()
 	return r
@@ -388,8 +389,8 @@ func (r *Route) Span() dedup.Window {
 	}
 }
 
-// AdjacentStep returns how far apart, in ms, the own timestamps of two orders in adjacent buckets may be for
-// them to be duplicates; 0 on a route without adjacent_buckets.
+// AdjacentStep returns how far apart, in ms, the timestamps in two orders in adjacent buckets may be if one is
+// to be a duplicate of the other; 0 on a route without adjacent_buckets.
 func (r *Route) AdjacentStep() int64 {
 	for i := range r.Keys {
 		if o := r.Keys[i].order; o != nil && o.AdjacentBuckets {
@@ -399,14 +400,14 @@ func (r *Route) AdjacentStep() int64 {
 	return 0
 }
 
-// HasOrder reports whether a key of the route is an order: its rows do not say in which partition
-// they belong.
+// HasOrder reports whether the route has the key source order. The rows of such keys do not tell to which
+// partition they belong, because their partition is the hash of a digest without the bucket.
 func (r *Route) HasOrder() bool {
 	return slices.ContainsFunc(r.Keys, func(s Source) bool { return s.order != nil })
 }
 
-// validateAdjacentBuckets refuses a window shorter than the step, in which hardly
-// any order of an adjacent bucket is a duplicate.
+// validateAdjacentBuckets refuses a window shorter than the step, because within such a window hardly any order
+// in an adjacent bucket would be found as a duplicate.
 func (d *decoder) validateAdjacentBuckets(r *draft) {
 	for i := range r.Keys {
 		o := r.Keys[i].order
@@ -419,8 +420,8 @@ func (d *decoder) validateAdjacentBuckets(r *draft) {
 	}
 }
 
-// ForwardsCollisions reports whether an event with the key of another one claims a key of
-// its own. A plain route forwards it without storing it.
+// ForwardsCollisions reports whether an event whose key belongs to a different event makes a claim under a
+// second key. It is only for claim mode: a plain route forwards such an event without storing it.
 func (r *Route) ForwardsCollisions() bool {
 	return r.Mode == ClaimMode && r.Collision == Forward && r.Fingerprint != nil
 }
@@ -431,16 +432,18 @@ func (r *Route) AwaitsOutcomes() bool {
 }
 
 // MayForwardUnchecked reports whether the worker may emit an event whose key it did not look up or did not
-// store. If the sender sends such an event again, the worker emits it again.
+// store. If a sender sends such an event again, the worker emits it again, because no row says that it was
+// emitted.
 func (r *Route) MayForwardUnchecked() bool { return r.FailOpen || r.Off || r.forwardsKeyWithoutRow() }
 
-// ForwardsWithoutRow reports whether a policy of the route emits events, with or without a key, that get no
-// row. If a worker reads such an event again, it emits it again.
+// ForwardsWithoutRow reports whether a policy of the route emits events, with or without a key, for which no
+// row is stored. If a worker reads such an event again, it emits the event again.
 func (r *Route) ForwardsWithoutRow() bool {
 	return r.Off || r.OnMissingKey == Forward || r.forwardsKeyWithoutRow()
 }
 
-// forwardsKeyWithoutRow reports whether a policy of the route emits events with a key that get no row.
+// forwardsKeyWithoutRow reports whether a policy of the route emits events that have a key, but for which no
+// row is stored.
 func (r *Route) forwardsKeyWithoutRow() bool {
 	collisions := r.Collision == Forward && r.Fingerprint != nil && !r.ForwardsCollisions()
 	return r.OnLate == Forward || collisions || r.Limits.LiveKeys > 0 && r.Limits.OnLimit == Forward
@@ -478,7 +481,7 @@ func (r *Route) eachPath(f func(segments []segment, slot *int)) {
 	}
 }
 
-// failAt adds a mistake at a route's field, or at the route if the field is not set.
+// failAt adds a mistake at a route's field, or at the route if the file does not have the field.
 func (d *decoder) failAt(r *draft, field, format string, args ...any) {
 	n := r.nodes[field]
 	if n == nil {

@@ -81,8 +81,8 @@ type topicPlan struct {
 // unused.
 const MaxNamespaces = 255
 
-// Inputs returns the input topics, sorted, each once. routed are the topics that the router reads, topics of
-// outcomes included; prepartitioned are all others.
+// Inputs returns the input topics, sorted, each once. routed are the topics that the router reads, including
+// topics of outcomes; prepartitioned are all other input topics.
 func (rs *Routes) Inputs() (routed, prepartitioned []string) {
 	for topic, plan := range rs.byTopic {
 		if plan.routes[0].Prepartitioned {
@@ -149,9 +149,9 @@ func (d *decoder) validateNames(drafts []*draft) {
 	}
 }
 
-// validateNamespaces allows routes to share a namespace only if their keys mean the same: a namespace has one
-// window and one key rule. The state of a prepartitioned topic is separate, so its route shares with no route
-// of other topics.
+// validateNamespaces allows routes to share a namespace only if their keys have the same meaning: a namespace
+// has one window and one key rule. The state of a prepartitioned topic is kept separately, so its route cannot
+// share a namespace with a route of other topics.
 func (d *decoder) validateNamespaces(drafts []*draft) {
 	first := map[string]*draft{}
 	for _, r := range drafts {
@@ -194,7 +194,8 @@ func (d *decoder) validateShared(r, other *draft) {
 	}
 }
 
-// validateInputs refuses two routes of one topic that cannot both take records of the topic.
+// validateInputs refuses two routes of one topic if they contradict each other about the topic, or if the later
+// route would get no record because the earlier route takes them all.
 func (d *decoder) validateInputs(drafts []*draft) {
 	byTopic := map[string][]*draft{}
 	for _, r := range drafts {
@@ -234,7 +235,7 @@ func (d *decoder) validateInput(topic string, r *draft, earlier []*draft) {
 	}
 }
 
-// takesAllOf reports whether r takes every record that the route later matches.
+// takesAllOf reports whether r takes every record that the other route, later, matches.
 func (r *draft) takesAllOf(later *draft) bool {
 	if r.Match == nil {
 		return true
@@ -242,7 +243,7 @@ func (r *draft) takesAllOf(later *draft) bool {
 	return later.Match != nil && len(later.Match.In) > 0 && !slices.ContainsFunc(later.Match.In, func(text string) bool { return !r.takes(later.Match, text) })
 }
 
-// takes reports whether r takes every record that m matches by this one of its texts.
+// takes reports whether r takes every record that m matches because of text, one of the texts of m.
 func (r *draft) takes(m *Match, text string) bool {
 	a := r.Match
 	if a == nil || m == nil || a.Field.Path.Text != m.Field.Path.Text || a.Header != m.Header {
@@ -321,8 +322,8 @@ func (d *decoder) validateOutcomes(drafts []*draft, input map[string]*draft) {
 	}
 }
 
-// validatePaths allows routes of one topic to share a path. The path is one endpoint, and only Match selects
-// the route behind it, so the routes must have the same settings.
+// validatePaths allows routes of one topic to share a path. One path is one endpoint, and only the match
+// condition selects a route for a request, so all routes of the path must have the same settings there.
 func (d *decoder) validatePaths(drafts []*draft) {
 	first := map[string]*draft{}
 	for _, r := range drafts {

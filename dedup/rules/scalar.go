@@ -63,7 +63,7 @@ func (d *Deriver) scalar(f *Field) (scalar, status) {
 	return s, st
 }
 
-// value returns a field's value, which must be a string or a number.
+// value returns a field's value, which must be a JSON string or number.
 func (d *Deriver) value(f *Field) (scalar, status) {
 	if !d.readPayload() {
 		return scalar{}, bad
@@ -85,7 +85,7 @@ func (d *Deriver) value(f *Field) (scalar, status) {
 	return scalar{}, d.fail(f.label, "want a string or number, found a boolean")
 }
 
-// finish is write for an id. It skips the source if the id is empty.
+// finish does what write does, for an id: if the id is then empty, it skips the source.
 func (d *Deriver) finish(f *Field, s scalar) (scalar, status) {
 	s, st := d.write(f, s)
 	if st == found && len(s.text) == 0 {

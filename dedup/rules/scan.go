@@ -223,8 +223,8 @@ func text(b []byte, i int) int {
 }
 
 // memberName reads a member's name that has no escape, and hashes it as wyhash does: for every eight bytes it
-// folds the 128-bit product. A name has no zero byte, so names of different length differ, although zeros
-// fill up the last eight bytes.
+// folds the 128-bit product. The last eight bytes are filled up with zeros. Two names of different length still
+// differ after that, because a name has no zero byte.
 func memberName(b []byte, i int) (end int, hash uint64) {
 	const m1, m2 = 0xa0761d6478bd642f, 0xe7037ed1a0b428db // the constants of wyhash, odd and without pattern
 	i++

@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Sender says what identifies the sender of an event, for the counts of duplicates by sender. It is never
-// part of a key, so an operator may change it at any time.
+// Sender says what identifies the sender of an event, for the counts of duplicates by sender. The sender is
+// never part of a key, so an operator may change this setting at any time.
 type Sender struct {
 	Kind   SenderKind
 	Header string // of SenderHeader
@@ -21,8 +21,8 @@ type Sender struct {
 // SenderKind is the kind of a Sender.
 type SenderKind uint8
 
-// Kinds of senders. SenderHTTPSource and SenderProducerID are not in the record that a task reads: they
-// travel in the envelope.
+// Kinds of senders. SenderHTTPSource and SenderProducerID are not in the record that a task reads: they are in
+// the envelope that the ingress or the router writes around the event.
 const (
 	SenderHeader SenderKind = iota
 	SenderField
@@ -30,7 +30,7 @@ const (
 	SenderProducerID // the producer id of the record batch
 )
 
-// senderNames are the choices of sender without a header or field to name.
+// senderNames are the values of the field sender that need no name of a header or field.
 var senderNames = [...]string{"http_source", "producer_id"}
 
 // String returns the sender as it is shown to a person.
@@ -45,7 +45,7 @@ func (s *Sender) String() string {
 	return senderNames[s.Kind-SenderHTTPSource]
 }
 
-// Travels reports whether the sender of an event travels in its envelope.
+// Travels reports whether the envelope of an event contains its sender.
 func (s *Sender) Travels() bool {
 	return s != nil && (s.Kind == SenderHTTPSource || s.Kind == SenderProducerID)
 }
@@ -81,7 +81,7 @@ func (d *decoder) sender(n *yaml.Node, at string) *Sender {
 	return x
 }
 
-// validateSender refuses a sender that no event of the route has.
+// validateSender refuses a setting with which no event of the route has a sender.
 func (d *decoder) validateSender(r *draft) {
 	switch s := r.Sender; {
 	case s == nil:
@@ -152,8 +152,8 @@ func appendCut(dst []byte, cut int, raw []byte) []byte {
 	return dst
 }
 
-// SenderReader reads the senders of events. It reuses its buffers, so it is for one goroutine. Only events
-// whose sender is counted cost anything.
+// SenderReader reads the senders of events. It reuses its buffers, so it is for one goroutine. It does work
+// only for events whose sender is counted.
 type SenderReader struct {
 	payload
 	text, name []byte

@@ -16,7 +16,8 @@ import (
 )
 
 // Shadow is a key rule that is tried out on the events of a route. It emits nothing and drops nothing: it
-// counts the events for which its verdict differs. An operator can promote a shadow that looks at all events.
+// counts the events for which its verdict differs. An operator can promote a shadow that looks at all events:
+// its rule then replaces the rule of the route.
 type Shadow struct {
 	Name   string // distinguishes the shadows of a route; a digest of the rule unless set
 	Keys   []Source
@@ -25,8 +26,8 @@ type Shadow struct {
 	// Sample is the share of keys that the shadow looks at, above 0 and up to 1.
 	Sample float64
 
-	// Route is the route with the shadow's rule: with the shadow's keys and a namespace of its own. Its name
-	// joins the names of the route and of the shadow. It is in no Routes.
+	// Route is the route with the shadow's rule: with the shadow's keys and a separate namespace. Its name
+	// joins the names of the route and of the shadow. No list Routes.Routes of a file contains it.
 	Route  *Route
 	routes *Routes // with Route alone
 }
@@ -35,16 +36,16 @@ type Shadow struct {
 // other name in the file may contain it.
 const ShadowMark = "~"
 
-// DefaultSample is the share of keys for a shadow that names no share. The rows of a hundredth of the keys
-// add little to the rows of the route itself.
+// DefaultSample is the share of keys for a shadow that names no share. The shadow's rows for a hundredth of the
+// keys need little space in comparison with the rows of the route.
 const DefaultSample = 0.01
 
 // IsFull reports whether the shadow looks at all events.
 func (s *Shadow) IsFull() bool { return s.Sample == 1 }
 
 // Samples reports whether the shadow looks at a key. It compares eight bytes of the key's digest with Sample.
-// The partition of a key is a hash of the whole digest with a secret, so the sampled keys spread over all
-// partitions.
+// The partition of a key is a hash of the whole digest with a secret, which is independent of these eight
+// bytes, so the sampled keys spread over all partitions.
 func (s *Shadow) Samples(digest *dedup.Digest) bool {
 	return s.IsFull() || float64(binary.LittleEndian.Uint64(digest[8:])) < s.Sample*math.MaxUint64
 }
@@ -53,7 +54,8 @@ func (s *Shadow) Samples(digest *dedup.Digest) bool {
 func (s *Shadow) NewDeriver(secret []byte) *Deriver { return s.routes.NewDeriver(secret) }
 
 // WireName returns the name of the route in envelopes. The wire name of a route whose key rule was promoted
-// includes the name of the shadow, because an envelope has a key of one rule only.
+// includes the name of the shadow, because an envelope contains the key of one rule only: the name tells which
+// rule made it.
 func (r *Route) WireName() string {
 	if _, shadow, promoted := strings.Cut(r.Namespace, ShadowMark); promoted && r.shadowOf == "" {
 		return r.Name + ShadowMark + shadow
@@ -107,7 +109,8 @@ func (d *decoder) share(n *yaml.Node, at string) float64 {
 	return v / 100
 }
 
-// validateShadow refuses a shadow where its rows would be incomplete or would mean something else.
+// validateShadow refuses a shadow on a route on which the shadow's rows would be incomplete, or would have
+// another meaning than the rows of the route.
 func (d *decoder) validateShadow(r *draft, drafts []*draft) {
 	if r.Shadow == nil {
 		return
@@ -155,7 +158,7 @@ func (d *decoder) completeShadows(drafts []*draft) {
 }
 
 // completeShadow makes the route of a shadow. It reads the route's node again instead of copying the route,
-// because the index of a Routes (slots and masks) is stored in its routes.
+// because Routes.index stores slots and masks in the routes, and the copy belongs to another Routes value.
 func (d *decoder) completeShadow(r *draft) {
 	s := r.Shadow
 	again := (&decoder{file: d.file, data: d.data}).route(r.node, r.at)
@@ -182,7 +185,8 @@ func (d *decoder) completeShadow(r *draft) {
 	s.routes.index()
 }
 
-// RefuseShadows returns an error if a route has a shadow, with the way out. why is the reason.
+// RefuseShadows returns an error if a route has a shadow. The error gives the reason why, and says what the
+// operator can do.
 func (rs *Routes) RefuseShadows(why string) error {
 	for _, r := range rs.Routes {
 		if r.Shadow != nil {

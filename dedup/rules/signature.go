@@ -13,16 +13,18 @@ import (
 type Signature struct {
 	Scheme SignatureScheme
 	Secret string // name of the secret, the part of its setting after ONCEBUS_INGRESS_SECRET_; "" for NoSignature
-	// Tolerance is how far the signed timestamp may be from the ingress's clock. If it is ahead of the clock,
-	// the limit is also window - Tolerance. 0 for a scheme without a signed timestamp.
+	// Tolerance is how far the signed timestamp may be from the ingress's clock. A timestamp may be ahead of
+	// the clock also by no more than window - Tolerance. Tolerance is 0 for a scheme without a signed
+	// timestamp.
 	Tolerance time.Duration
 
 	// URL is the address of the endpoint as the sender has it, for the schemes that sign the address.
 	URL string
-	// Query is the parameter of the URL with the token; "": the token is in Header. Only scheme Token.
+	// Query is the name of the URL parameter with the token; "" if the token is in Header. Only scheme Token
+	// uses it.
 	Query string
 
-	// Fields of scheme HMAC; Header and Prefix also of scheme Token.
+	// The scheme HMAC uses the following fields; the scheme Token uses Header and Prefix, too.
 	Header          string // the header with the signature
 	Algorithm       string // sha256, sha1 or sha512
 	Encoding        string // hex or base64
@@ -91,9 +93,9 @@ var algorithmNames = [...]string{"sha256", "sha1", "sha512"}
 
 var encodingNames = [...]string{"hex", "base64"}
 
-// validateTolerance requires a window longer than the tolerance, so that a repeated request is a duplicate of
-// the first as long as its timestamp is valid. The rest of the window is the limit for a timestamp ahead of
-// the ingress's clock.
+// validateTolerance requires a window longer than the tolerance, so that a captured request that somebody
+// repeats is a duplicate for as long as its timestamp is valid. The window minus the tolerance is the limit for
+// a timestamp ahead of the ingress's clock.
 func (d *decoder) validateTolerance(r *draft, at string, s *Signature) {
 	if r.Window > 0 && s.Tolerance >= r.Window {
 		d.failHTTP(r, at+".tolerance", "%v is not shorter than the window of %v: a signed request could be repeated after the window",
@@ -107,7 +109,7 @@ type signatureDraft struct {
 	known bool // the scheme is one of schemeNames
 }
 
-// fieldSchemes lists, for each field that only some schemes use, these schemes.
+// fieldSchemes lists the fields that only some schemes use, each with its schemes.
 var fieldSchemes = []struct {
 	field string
 	of    []SignatureScheme
@@ -117,7 +119,8 @@ var fieldSchemes = []struct {
 	{"url", []SignatureScheme{Square, Twilio}}, {"query", []SignatureScheme{Token}},
 }
 
-// refuseUnused refuses fields that the scheme does not use, because an unused field looks like protection.
+// refuseUnused refuses fields that the scheme does not use, because an operator could take a field that has no
+// effect for a protection.
 func (d *decoder) refuseUnused(s *signatureDraft, at string, nodes map[string]*yaml.Node) {
 	for _, f := range fieldSchemes {
 		node := nodes[f.field]
@@ -231,7 +234,7 @@ func (d *decoder) signatureText(n *yaml.Node, at string) string {
 	return text
 }
 
-// address reads the address of an endpoint as its sender has it.
+// address reads the address of an endpoint as the sender writes it.
 func (d *decoder) address(n *yaml.Node, at string) string {
 	text := d.headerText(n, at)
 	u, err := url.Parse(text)
@@ -250,8 +253,8 @@ func (d *decoder) queryName(n *yaml.Node, at string) string {
 	return text
 }
 
-// secretName reads the name of a secret. It refuses names that end in _NEXT or _FILE, because those belong to
-// the other settings of a secret.
+// secretName reads the name of a secret. It refuses names that end in _NEXT or _FILE, because the settings of a
+// secret have these endings: with them the name would be ambiguous.
 func (d *decoder) secretName(n *yaml.Node, at string) string {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || !validSecretName(n.Value) {
 		// The message omits the value: it may be a secret.

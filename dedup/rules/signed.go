@@ -7,8 +7,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// httpNode returns the node of a field of an http part, such as "signature.header", or the
-// innermost part that the file has.
+// httpNode returns the node of a field of an http part, such as "signature.header", or, if the file lacks the
+// field, the innermost part around it that the file has.
 func httpNode(r *draft, field string) *yaml.Node {
 	n := r.nodes["http"]
 	for name := range strings.SplitSeq(field, ".") {
@@ -26,7 +26,8 @@ func (d *decoder) warnHTTP(r *draft, field, format string, args ...any) {
 	d.warn(httpNode(r, field), join(join(r.at, "http"), field), format, args...)
 }
 
-// warnSecrets warns of a secret whose owner can do more than send events to one path.
+// warnSecrets warns of a secret that several paths use, so that its owner can do more than send events to one
+// path.
 func (d *decoder) warnSecrets(drafts []*draft) {
 	withHTTP := slices.DeleteFunc(slices.Clone(drafts), func(r *draft) bool { return r.HTTP == nil })
 	for i, r := range withHTTP {
@@ -50,7 +51,7 @@ func (s *Signature) coversNoPath() bool {
 	return s.Signs() && s.Scheme != Square && s.Scheme != Twilio
 }
 
-// warnOutcomes warns of paths for outcomes to which others than executors can send.
+// warnOutcomes warns of outcome paths to which clients that are not executors can send.
 func (d *decoder) warnOutcomes(r *draft, drafts []*draft) {
 	const at = "outcomes.signature"
 	s := r.HTTP.Outcomes

@@ -15,8 +15,8 @@ type Source struct {
 	kind   sourceKind
 	text   string // as in the file
 	header string
-	// fields are the fields that the source reads, in the file's order. A field that is a record key or a
-	// header has no path, only a label and normalisers.
+	// fields are the fields that the source reads, in the file's order. If a field is the record key or a
+	// header, it has no path, only a label and normalisers.
 	fields  []Field
 	names   []string    // sources fields and hash: the name of each field; nil if all are paths
 	members []member    // hash: the fields in canonical order
@@ -43,24 +43,24 @@ const (
 	kindCount
 )
 
-// A kind describes one kind of source. A new kind is one row of the table kinds, with its functions in a file
-// of its own.
+// A kind describes one kind of source. To add a kind, add a row to the table kinds, and a file with the
+// functions of the kind.
 type kind struct {
 	// name is the source's field in the routes file. The manifest pins the name in the key rule.
 	name string
 	// makes is the kind of key that the source makes; it is part of the state digest.
 	makes keyKind
-	// bare: the name alone is a complete entry, such as key: [raw].
+	// bare: the name of the source, without settings, is a complete entry, such as key: [raw].
 	bare bool
 	// implied: the source reads payload fields that the file does not name.
 	implied bool
-	// carried is the part of the record that the source reads. It decides whether an HTTP request can have a
-	// value for the source.
+	// carried is the part of the record that the source reads. The part decides whether an HTTP request can
+	// have a value for the source.
 	carried recordPart
 
 	// read reads the value of the source's field in the file.
 	read func(d *decoder, s *sourceDraft, n *yaml.Node, at string)
-	// complete sets the text and fields that depend on the value; nil: none do.
+	// complete sets the fields of the Source that depend on the value that read has read; nil if no field does.
 	complete func(s *sourceDraft)
 	// normalise reads the normalise field; nil: the source takes no normalisers.
 	normalise func(d *decoder, s *sourceDraft, n *yaml.Node, at string)
@@ -189,7 +189,7 @@ type Field struct {
 // newField returns a field of the payload with its label. Routes.index assigns the slot.
 func newField(path Path) Field { return Field{Path: path, label: "field " + path.Text, slot: -1} }
 
-// namedField returns the field of a top-level member.
+// namedField returns the field for a top-level member of the payload.
 func namedField(name string) Field {
 	return newField(Path{Text: name, segments: []segment{{name: name, index: -1}}})
 }
@@ -215,9 +215,10 @@ func (f *Field) rule() string {
 	return b.String()
 }
 
-// KeyRule returns a canonical text of everything that decides a key: namespace, secret or not, tenant, and
-// the sources in order with their normalisers. The manifest pins the text, because another rule cannot find
-// the rows that this rule has stored. Files with the same meaning have the same text.
+// KeyRule returns a canonical text of everything that decides a key: namespace, whether the secret is used,
+// tenant, and the sources in order with their normalisers. The manifest stores the text and the app refuses
+// another text, because with another rule the app would not find the rows that this rule has stored. Files with
+// the same meaning have the same text.
 func (r *Route) KeyRule() string {
 	var b strings.Builder
 	b.WriteString("v1 namespace=" + r.Namespace + " secret=" + strconv.FormatBool(r.Secret))
@@ -235,10 +236,10 @@ func (r *Route) KeyRule() string {
 }
 
 // Extends reports whether the route has all sources of an older key rule, in the same places, and further
-// sources behind them. Derive asks a source only if all before it found nothing, so every event that had a
-// key keeps it: for example when [{field: id}] becomes [{field: id}, {header: id}]. Extends is false if
-// adjacent buckets differ, because their rows are stored in another form, and for a shadow, whose rows must
-// be those of all events from its beginning on.
+// sources behind them. Derive tries a source only if all sources before it yielded no key, so every event that
+// had a key keeps the same key: for example when [{field: id}] becomes [{field: id}, {header: id}]. Extends is
+// false if adjacent_buckets differs, because then rows are stored in another form. It is false for a shadow,
+// too, because the rows of a shadow must be made by one rule for all events since the shadow began.
 func (r *Route) Extends(rule string) bool {
 	if r.shadowOf != "" {
 		return false
@@ -332,7 +333,8 @@ func (d *decoder) source(n *yaml.Node, at string) (Source, bool) {
 	return s.Source, len(d.mistakes) == before
 }
 
-// constant reports whether a source makes the same key of all events of a topic or tenant.
+// constant reports whether a source makes the same key for all events of a topic or of a tenant, so that it
+// cannot tell events apart.
 func (s *Source) constant() bool {
 	if s.project != nil && !s.project.include {
 		return slices.ContainsFunc(s.project.tree.children, func(n *pathNode) bool { return n.star && n.slot >= 0 })

@@ -14,8 +14,8 @@ const (
 	headerCEID        = "ce_id"
 )
 
-// Prefixes of a CloudEvents attribute: of its record header by the Kafka binding, and of its request header
-// by the HTTP binding (1.0.2, section 3.1.3.1).
+// Prefixes of a CloudEvents attribute: the prefix of the record header in the Kafka binding, and the prefix of
+// the request header in the HTTP binding (1.0.2, section 3.1.3.1).
 const (
 	EventRecordPrefix  = "ce_"
 	EventRequestPrefix = "ce-"
@@ -71,8 +71,8 @@ const eventFormatMistake = "of the CloudEvents formats only application/cloudeve
 // eventBatchMistake says why a batch of CloudEvents is refused: one record has one verdict.
 const eventBatchMistake = "a batch of CloudEvents has several events, and each needs a verdict of its own: send each event in a request or record of its own"
 
-// ContentTypeMistake returns why none of the routes can judge a body of that content type; "" if one can. A
-// batch is never an event, whatever the key.
+// ContentTypeMistake returns why no route can judge a body of that content type; "" if a route can. A batch of
+// CloudEvents is refused whatever the key sources are.
 func ContentTypeMistake(contentType string, routes []*Route) string {
 	switch classifyContentType([]byte(contentType)) {
 	case eventBatch:

@@ -62,9 +62,8 @@ func ruleOfHash(s *Source) []string {
 	return args
 }
 
-// hashKey writes the canonical object of the listed fields to d.buf. If one part is missing and another
-// cannot be read, the missing part decides, as in fieldsKey: the source yields no key, and the record is not
-// malformed.
+// hashKey writes the canonical object of the listed fields to d.buf. If one part is missing and another part
+// cannot be read, the source yields no key, and the record is not malformed; fieldsKey has the same rule.
 func (d *Deriver) hashKey(s *Source, _ int) status {
 	if len(s.names) == 0 || s.readsPart(ofPayload) {
 		if !d.readPayload() {

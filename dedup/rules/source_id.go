@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// This file has the sources of ids: record_key, header, field and fields.
+// This file has the key sources that read ids: record_key, header, field and fields.
 
 func completeRecordKey(s *sourceDraft) { s.fields = []Field{{label: "record key"}} }
 
@@ -109,8 +109,8 @@ func ruleOfFields(s *Source) []string {
 }
 
 // fieldsKey writes the composite of several payload fields or parts of the record. If one part is missing and
-// another cannot be read, the missing part decides, whichever comes first: the source yields no key, and the
-// record is not malformed.
+// another part cannot be read, the source yields no key, and the record is not malformed, whichever of the two
+// parts comes first.
 func (d *Deriver) fieldsKey(s *Source, limit int) status {
 	if len(s.names) == 0 || s.readsPart(ofPayload) {
 		if !d.readPayload() {

@@ -14,18 +14,19 @@ import (
 //	account|SYMBOL|SIDE|quantity|bucket|TYPE[|limit][|stop]
 //
 // Symbol, side and type are in upper case, quantity and prices are rounded half to even to 8 decimals, and
-// bucket = floor(timestamp / Step). An absent price is left out: the type tells a limit from a stop.
+// bucket = floor(timestamp / Step). An absent price is left out. The key stays unambiguous, because the type of
+// the order tells whether a single price is a limit or a stop.
 type Order struct {
 	Account, Symbol, Side, Quantity, Type Field
 	Limit, Stop                           Field // optional in the payload
 	Timestamp                             Field
 	Format                                TimeFormat
 	Step                                  int64 // milliseconds
-	// RecordTime: an order without a timestamp gets the timestamp of its record, which is in the log. By HTTP
-	// that is the time of its arrival.
+	// RecordTime: if an order has no timestamp, the timestamp of its record is used, which is the same at every
+	// replay because it is in the log. For an HTTP request it is the time of arrival.
 	RecordTime bool
-	// AdjacentBuckets also finds duplicates across the edge of a bucket: an order in an adjacent bucket whose
-	// own timestamp is less than a step away and whose fingerprint is equal.
+	// AdjacentBuckets finds duplicates across the edge of a bucket, too: an order in an adjacent bucket is a
+	// duplicate if its timestamp is less than a step away and its fingerprint is equal.
 	AdjacentBuckets bool
 }
 
@@ -73,7 +74,7 @@ func ruleOfOrder(s *Source) []string {
 	return args
 }
 
-// orderFields is the format of the order source.
+// orderFields lists the fields of the order source in the routes file.
 var orderFields = makeOrderFields()
 
 func makeOrderFields() []fieldOf[Order] {
@@ -106,8 +107,8 @@ func completeOrder(s *sourceDraft) {
 	}
 }
 
-// orderKey writes the order string to d.buf. It writes the same string without the bucket to d.routing,
-// because one task must have the duplicates in adjacent buckets.
+// orderKey writes the order string to d.buf. It writes the same string without the bucket to d.routing, because
+// one task must get all orders that could be duplicates of each other across adjacent buckets.
 func (d *Deriver) orderKey(s *Source, limit int) status {
 	o := s.order
 	d.bucket = bucket{}
@@ -183,7 +184,7 @@ func (d *Deriver) orderDecimal(f *Field) status {
 	return found
 }
 
-// orderPrice is orderDecimal for a price, which may be absent.
+// orderPrice does what orderDecimal does, for a price, which may be absent.
 func (d *Deriver) orderPrice(f *Field) status {
 	mark := len(d.skipped)
 	st := d.orderDecimal(f)
@@ -239,7 +240,8 @@ type bucket struct {
 	from, to int // its bytes in Deriver.buf
 }
 
-// adjacentDigests returns the digests that the order would have in the buckets before and after its own.
+// adjacentDigests returns the digests that the order would have in the bucket before and in the bucket after
+// its bucket.
 func (d *Deriver) adjacentDigests(r *Route, s *Source) (digests [2]dedup.Digest) {
 	for i, number := range [...]int64{d.bucket.number - 1, d.bucket.number + 1} {
 		d.adjacent = append(d.adjacent[:0], d.buf[:d.bucket.from]...)

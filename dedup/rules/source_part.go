@@ -22,13 +22,13 @@ const (
 
 var fieldPartNames = [...]string{"field", "header", "record_key", "topic", "tenant"}
 
-// partDraft is an element of fields or hash that is no path, while the decoder reads it.
+// partDraft is an element of fields or hash that is not a path, while the decoder reads the element.
 type partDraft struct {
 	Field
 	named int // how many parts the element names: must be one
 }
 
-// partFields is the format of an element that is no path.
+// partFields lists the fields of an element that is not a path.
 var partFields = []fieldOf[partDraft]{
 	{"header", func(d *decoder, x *partDraft, n *yaml.Node, at string) {
 		x.header, _ = d.text(n, at)
@@ -100,8 +100,8 @@ func (f *Field) partRule() string {
 	return fieldPartNames[f.part] + "()" + f.rule()
 }
 
-// partName returns the name of the field among the hashed bytes. The name of a part other than a path begins
-// with a dot, as no path does.
+// partName returns the name of the field among the hashed bytes. The name of a part that is not a path begins
+// with a dot. No path begins with a dot, so the names differ.
 func (f *Field) partName() string {
 	switch f.part {
 	case ofPayload:
@@ -113,7 +113,8 @@ func (f *Field) partName() string {
 	return "." + fieldPartNames[f.part]
 }
 
-// hasParts reports whether a source reads parts that are no paths. Its hashed bytes then name every part.
+// hasParts reports whether a source reads parts that are not paths. If it does, its hashed bytes contain the
+// name of every part.
 func hasParts(fields []Field) bool {
 	return slices.ContainsFunc(fields, func(f Field) bool { return f.part != ofPayload })
 }
@@ -164,16 +165,17 @@ func (d *Deriver) idOf(f *Field, limit int) (scalar, status) {
 	return d.idFrom(f, scalar{text: value}, limit)
 }
 
-// appendPart appends "<length>:<name>=<length>:<value>,". In a netstring no equals sign follows the bytes, so
-// the bytes of a source with named parts never equal those of a source without.
+// appendPart appends "<length>:<name>=<length>:<value>,". In a list of netstrings a comma and no equals sign
+// follows the bytes, so the hashed bytes of a source with named parts never equal the hashed bytes of a source
+// without names.
 func appendPart(dst []byte, name string, value []byte) []byte {
 	dst = strconv.AppendInt(dst, int64(len(name)), 10)
 	dst = append(append(append(dst, ':'), name...), '=')
 	return appendNetstring(dst, value)
 }
 
-// hashPart appends a part that is no path as a canonical JSON string, or a number if the normalisers left
-// one: the value of a member of hash.
+// hashPart appends a part that is no path as a canonical JSON string, or as a number if the normalisers left a
+// number. It is the value of a member in the object that the source hash builds.
 func (d *Deriver) hashPart(f *Field) status {
 	value := d.partBytes(f)
 	switch {

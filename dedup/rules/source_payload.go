@@ -48,7 +48,7 @@ func covering(paths []Path, p Path) (Path, bool) {
 	return Path{}, false
 }
 
-// completePayload sets one field, the whole document, and the paths of include or
+// completePayload sets the source's only field, which is the whole document, and the paths of include or
 // exclude.
 func completePayload(s *sourceDraft) {
 	s.fields = []Field{newField(Path{})}
@@ -106,7 +106,7 @@ func (d *Deriver) payloadKey(s *Source, _ int) status {
 	return found
 }
 
-// readRaw reads true, or text.
+// readRaw reads the value of raw: true, or the word text.
 func readRaw(d *decoder, s *sourceDraft, n *yaml.Node, at string) {
 	if s.ofText = n.Kind == yaml.ScalarNode && n.Value == "text"; !s.ofText {
 		readFlag(d, s, n, at)
@@ -120,7 +120,8 @@ func ruleOfRaw(s *Source) []string {
 	return nil
 }
 
-// rawKey uses the payload's bytes as they are: any bytes, or with raw: text only a text.
+// rawKey uses the payload's bytes as they are: with raw: true any bytes, with raw: text only bytes that are a
+// text and not JSON.
 func (d *Deriver) rawKey(s *Source, _ int) status {
 	if s.ofText {
 		if d.readPayload() {

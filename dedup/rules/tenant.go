@@ -11,13 +11,13 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Tenant says where a record names its tenant. Each tenant of a route has keys of its own: the same id of two
-// tenants is two keys.
+// Tenant says where a record names its tenant. The keys of the tenants of a route are separate: the same id of
+// two tenants makes two keys.
 type Tenant struct {
 	Kind   TenantKind
 	Header string // of TenantHeader and TenantPrincipal
 	Field  Field  // of TenantField
-	// Default is the tenant of a record that names none. Without a Default such a record is malformed.
+	// Default is the tenant of a record that names no tenant. Without a Default such a record is malformed.
 	Default  string
 	fallback []byte // Default as bytes
 }
@@ -49,8 +49,8 @@ func (x *Tenant) String() string {
 	return "header " + x.Header
 }
 
-// rule returns the tenant as part of the key rule. The default is not part of it: without a default, a record
-// that names no tenant has no key, so a new default changes no stored key.
+// rule returns the tenant as part of the key rule. The default is not part of the key rule. Without a default a
+// record that names no tenant has no key, so no stored key changes when an operator adds a default.
 func (x *Tenant) rule() string {
 	switch x.Kind {
 	case TenantField:
@@ -126,8 +126,8 @@ func tenantCause(name []byte) string {
 	return ""
 }
 
-// validateTenant refuses a tenant that no event of the route can have, and parts of keys that read a tenant
-// on a route without one.
+// validateTenant refuses a setting with which no event of the route can have a tenant. On a route without a
+// tenant it refuses parts of keys that read the tenant.
 func (d *decoder) validateTenant(r *draft) {
 	x := r.Tenant
 	if x == nil {
@@ -204,8 +204,8 @@ func (d *Deriver) nameOf(name []byte) string {
 	return text
 }
 
-// scoped returns the bytes to hash, within the tenant of the record: behind the tenant's name, so that the
-// bytes of two tenants never coincide.
+// scoped returns the bytes to hash: the name of the record's tenant and then b, so that the hashed bytes of two
+// tenants never coincide.
 func (d *Deriver) scoped(r *Route, b []byte) []byte {
 	if r.Tenant == nil {
 		return b

@@ -37,9 +37,9 @@ func (s *Signature) Signs() bool {
 	return s.Scheme != Token && s.Scheme != Bearer && s.Scheme != NoSignature
 }
 
-// Covers reports whether the signature covers a request header. Whoever captures a request can replace a
-// header that the signature does not cover. Where nothing is signed, a header is as good as the body, so
-// Covers is true.
+// Covers reports whether the signature covers a request header. Whoever captures a request can replace a header
+// that the signature does not cover. If the scheme signs nothing, a header is no easier to replace than the
+// body, so Covers returns true.
 func (s *Signature) Covers(header string) bool {
 	var covered []string
 	switch s.Scheme {
@@ -67,8 +67,9 @@ func (s *Signature) Covers(header string) bool {
 	return slices.ContainsFunc(covered, func(name string) bool { return strings.EqualFold(name, header) })
 }
 
-// warnUnsigned warns of routes whose signature covers the body, but not a header that decides about the key.
-// A captured request with another value in that header is genuine, and a new event.
+// warnUnsigned warns of routes whose signature covers the body, but not a header on which the key depends.
+// Somebody who captures a request can change the value of that header: the signature stays valid, and the
+// request becomes a new event.
 func (d *decoder) warnUnsigned(drafts []*draft) {
 	namespaces := map[string][]string{} // namespaces of the routes of a path
 	for _, r := range drafts {
@@ -134,7 +135,7 @@ func (s *Source) readsOnly(paths []string) bool {
 	return len(fields) > 0 && !slices.ContainsFunc(fields, func(f Field) bool { return !slices.Contains(paths, f.Path.Text) })
 }
 
-// signedKey returns advice: a key that the signature covers.
+// signedKey returns a text that advises a key source that the signature covers.
 func (s *Signature) signedKey() string {
 	if s.Scheme == StandardWebhooks {
 		return "use header: webhook-id, which is signed, or a field of the body"
@@ -145,8 +146,8 @@ func (s *Signature) signedKey() string {
 	return "use a field of the body, or raw for the whole body"
 }
 
-// warnSources warns of sources that no event reaches, of normalisers that refuse every event, and of
-// different orders that have one key.
+// warnSources warns of key sources that are never tried, of normalisers that refuse every event, and of
+// settings with which different orders get the same key.
 func (d *decoder) warnSources(drafts []*draft) {
 	for _, r := range drafts {
 		for i := range r.Keys {
@@ -168,8 +169,9 @@ func (d *decoder) warnSources(drafts []*draft) {
 	}
 }
 
-// warnDetails warns of a field that is compared in more spellings in the details than in the key. It ignores
-// the decimals of an order, because details compare numbers by value.
+// warnDetails warns of a field that the key normalises but the details do not: two spellings of one value then
+// have the same key but different details. It ignores the normaliser decimals of an order, because details
+// compare numbers by value.
 func (d *decoder) warnDetails(drafts []*draft) {
 	for _, r := range drafts {
 		for i := range r.Fingerprint {
@@ -190,7 +192,8 @@ func (d *decoder) warnDetails(drafts []*draft) {
 	}
 }
 
-// stepsInKey returns the normalisers of a payload field in the first source that has normalisers for it.
+// stepsInKey returns the normalisers of a payload field in the first source that has normalisers for that
+// field.
 func (r *Route) stepsInKey(path string) []Normaliser {
 	for i := range r.Keys {
 		s := &r.Keys[i]
@@ -206,8 +209,8 @@ func (r *Route) stepsInKey(path string) []Normaliser {
 	return nil
 }
 
-// leavesNothingTo reports whether every event for which the source later would yield a key already has a key
-// of s, or no key at all.
+// leavesNothingTo reports whether every event for which the source later would yield a key already gets a key
+// from s, or gets no key at all.
 func (s *Source) leavesNothingTo(later *Source) bool {
 	switch {
 	case s.kind == sourcePayload && (s.project == nil || !s.project.include):

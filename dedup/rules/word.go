@@ -5,16 +5,17 @@ import (
 	"math/bits"
 )
 
-// The functions of this file test eight bytes at once. A word has the first of the eight bytes in its lowest
-// eight bits. Results are marks: the high bit of a byte marks it.
+// The functions of this file test eight bytes at once. The lowest eight bits of a word are the first of the
+// eight bytes. The result of a test is a word of marks: if the high bit of a byte is set there, the byte is
+// marked.
 
 const (
 	ones  = 0x0101010101010101
 	highs = 0x8080808080808080
 )
 
-// word returns the eight bytes from i on, with zeros behind the end of b. It returns zero if b has less than
-// eight bytes.
+// word returns the eight bytes from i on, with zeros in place of bytes behind the end of b. It returns zero if
+// b has less than eight bytes.
 func word(b []byte, i int) uint64 {
 	last := len(b) - 8
 	if i >= 0 && i <= last { // these two tests make the bounds checks of the slice unnecessary
@@ -29,9 +30,10 @@ func word(b []byte, i int) uint64 {
 // special marks the first byte of w that is a quote, a backslash or a control character. It may also mark
 // bytes after that one.
 //
-// In (x-c) &^ x a byte of x below c is marked: x has no high bit there, and the difference borrows. Only such
-// a byte borrows from the next one, so the lowest mark is exact, and no byte is missed (Hacker's Delight,
-// section 6-1). A byte of w that is a quote is 0 in w^quotes, and so below 1.
+// In (x-c) &^ x every byte of x that is below c is marked, because x has no high bit there, and the subtraction
+// borrows and so sets the high bit. Only a byte below c borrows from the next byte, so the lowest mark is
+// exact, and no byte is missed (Hacker's Delight, section 6-1). A byte of w that is a quote is 0 in w^quotes,
+// and so below 1.
 func special(w uint64) uint64 {
 	quote, backslash := w^(ones*'"'), w^(ones*'\\')
 	return ((quote-ones)&^quote | (backslash-ones)&^backslash | (w-ones*' ')&^w) & highs
@@ -39,8 +41,8 @@ func special(w uint64) uint64 {
 
 // notDigits marks the first byte of w that is no digit. It may also mark bytes after that one.
 //
-// In x a digit is at most 9. A larger byte has the high bit, or gets it by the addition of 0x80-10. Only a
-// byte with the high bit carries into the next byte, so the lowest mark is exact.
+// In x a digit is a byte of at most 9. A larger byte has the high bit already, or gets it when 0x80-10 is
+// added. Only a byte that already had the high bit carries into the next byte, so the lowest mark is exact.
 func notDigits(w uint64) uint64 {
 	x := w ^ ones*'0'
 	return (x + ones*(0x80-10) | x) & highs

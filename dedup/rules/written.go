@@ -10,7 +10,7 @@ import (
 )
 
 // Written returns the text of a field of the route in the file, without comments and format; "" for a field
-// that the file leaves out. Two routes with the same text in a field have the same value there.
+// that the file leaves out. If two routes have the same text in a field, the field has the same value in both.
 func (r *Route) Written(field string) string { return r.written[field] }
 
 // RouteFields returns the names of all fields of a route, in the order of the schema.
@@ -30,7 +30,8 @@ func writtenFields(nodes map[string]*yaml.Node) map[string]string {
 	return texts
 }
 
-// digestOf returns a digest of a file's content. Comments, format and the order of fields do not change it.
+// digestOf returns a digest of a file's content. Comments, format and the order of fields do not change the
+// digest.
 func digestOf(root *yaml.Node) string {
 	sum := sha256.Sum256(appendNode(nil, root))
 	return hex.EncodeToString(sum[:16])

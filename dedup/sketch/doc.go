@@ -3,7 +3,8 @@
 // ICDT 2005.
 //
 // A Sketch has k counters; each counter has a name, a count and an error. A name without a counter takes over
-// the lowest counter: it counts on from that counter's count, which becomes its error. After N offered names:
+// the lowest counter: the counter gets the new name and goes on counting from its count, and that count becomes
+// the error of the new name. After N offered names:
 //
 //   - Count - Error <= true count <= Count, for each counter.
 //   - A name without a counter came at most Missing times, and Missing <= N/k.
@@ -11,13 +12,13 @@
 //     and a million names, every name that came more than 7812 times has a counter.
 //
 // Merge keeps these bounds, with the sum of the two N and the smaller k (M. Cafaro, M. Pulimeno, P. Tempesta,
-// "A parallel space saving algorithm for frequent items", 2016): if only one of the two sketches has a
-// counter for a name, Merge adds to it what the other may have missed.
+// "A parallel space saving algorithm for frequent items", 2016): if only one of the two sketches has a counter
+// for a name, Merge adds to that counter what the other sketch may have missed.
 //
 // The code is our own, because Offer must not allocate and because offers must be undoable; known libraries
-// keep a linked list and a map of strings. Commit makes offers final and Discard undoes them, as with the
-// rows of a transaction; both cost as much as has changed. AppendChanges costs the same, so the bytes in a
-// changelog grow with the number of events and not with k.
+// keep a linked list and a map of strings. Commit makes offers final and Discard undoes them, like the rows of
+// a transaction. The cost of Commit, Discard and AppendChanges depends on the number of changed counters, so
+// the bytes in a changelog grow with the number of events and not with k.
 //
 // The package computes and imports only dedup. It does no I/O and starts no goroutine.
 package sketch

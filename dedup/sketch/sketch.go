@@ -42,8 +42,8 @@ type slot struct {
 	name         [NameMax]byte
 }
 
-// seed makes the places of names in the index differ between processes, because senders choose the names. The
-// counts do not depend on it.
+// seed makes the places of names in the index differ between processes, because senders choose the names and
+// could choose names that collide. The counts do not depend on the seed.
 var seed = maphash.MakeSeed()
 
 // New returns an empty sketch with a capacity of 1 to CapacityMax counters. The sketch takes its memory, 200
@@ -153,8 +153,8 @@ func (s *Sketch) enter(number uint16) {
 	s.index[place] = number + 1
 }
 
-// unindex removes a slot from the index, and moves the entries back that stand after it only because its
-// place was taken.
+// unindex removes a slot from the index, and moves back those entries that are behind their home place only
+// because the removed entry occupied a place before them.
 func (s *Sketch) unindex(number uint16) {
 	place := s.home(s.now.slots[number].hash)
 	for s.index[place] != number+1 {
@@ -162,7 +162,7 @@ func (s *Sketch) unindex(number uint16) {
 	}
 	for at := s.next(place); s.index[at] != 0; at = s.next(at) {
 		home := s.home(s.now.slots[s.index[at]-1].hash)
-		// The entry may move to place unless its home lies after place, up to at.
+		// The entry at at may move to place, unless its home place lies after place and not after at.
 		if between := (at - home) & (len(s.index) - 1); between >= (at-place)&(len(s.index)-1) {
 			s.index[place] = s.index[at]
 			place = at
@@ -247,7 +247,7 @@ func (s *Sketch) Total() uint64 { return s.committed.total }
 // Summary returns the counters, by their number, without the open offers.
 func (s *Sketch) Summary() Summary { return s.summary(&s.committed) }
 
-// Open returns the counters with the open offers.
+// Open returns the counters including the open offers.
 func (s *Sketch) Open() Summary { return s.summary(&s.now) }
 
 func (s *Sketch) summary(of *state) Summary {
@@ -273,8 +273,8 @@ func (s *Sketch) summary(of *state) Summary {
 	return all
 }
 
-// Load replaces the content of the sketch by a summary, final. If the summary has more counters than the
-// sketch can have, the lowest are lost.
+// Load replaces the content of the sketch by a summary, as if its offers were committed. If the summary has
+// more counters than the sketch can have, the lowest are lost.
 func (s *Sketch) Load(from Summary) {
 	s.allocate()
 	counters := from.Counters

@@ -115,7 +115,8 @@ func decodeName(r *dedup.Cursor) string {
 	return string(r.Bytes(length))
 }
 
-// check makes r bad if a counter cannot be: its error reaches its count, or an earlier counter has its name.
+// check makes r bad if a counter is impossible: its error is not below its count, or an earlier counter has the
+// same name.
 func (s *Summary) check(r *dedup.Cursor, number int) {
 	c := &s.Counters[number]
 	if c.Error >= c.Count || slices.ContainsFunc(s.Counters[:number], func(other Counter) bool { return other.Name == c.Name }) {
@@ -123,8 +124,8 @@ func (s *Summary) check(r *dedup.Cursor, number int) {
 	}
 }
 
-// ApplyChanges applies to s what Sketch.AppendChanges wrote for the sketch of which s was the summary. It
-// makes r bad if the changes do not fit s.
+// ApplyChanges applies to s the changes that Sketch.AppendChanges wrote; s must be the summary that the sketch
+// had before these changes. It makes r bad if the changes do not fit s.
 func (s *Summary) ApplyChanges(r *dedup.Cursor) {
 	s.Counters = slices.Clone(s.Counters)
 	s.Total += r.Uvarint(math.MaxInt64)

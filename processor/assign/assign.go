@@ -15,7 +15,7 @@ type Member struct {
 	Owned      []app.TaskID // the tasks that the member owned in Generation
 	Generation int32
 	Process    string // the process that the member is a worker of
-	Standby    bool   // whether this process keeps standbys: it follows changelogs
+	Standby    bool   // whether this process keeps standbys, that is, follows changelogs of tasks that other processes own
 	// Positions has, for each task, the changelog offset up to which the member's process has stored the task's
 	// rows.
 	Positions map[app.TaskID]int64
@@ -79,10 +79,10 @@ func ownersOf(members []Member) map[app.TaskID]int {
 // positionMax bounds changelog positions, so that a sum of positions does not overflow an int64.
 const positionMax = 1 << 48
 
-// costsOf returns what it costs each member to get a task, and which members may get it. The owner costs
-// nothing: its process has all rows. A member without a position must read the whole changelog (cold). A member
-// with a position must read at least the changelog records that the most advanced member has and this member
-// lacks (lag).
+// costsOf returns, for each member, what it costs to assign the task to that member, and whether the member may
+// get the task. The owner costs nothing, because its process has all rows. A member without a position must
+// read the whole changelog (cold). A member with a position must read at least the changelog records that the
+// most advanced member has and this member lacks (lag).
 func costsOf(members []Member, id app.TaskID, owner int) (costs []cost, may []bool) {
 	costs, may = make([]cost, len(members)), make([]bool, len(members))
 	var best int64

@@ -17,8 +17,8 @@ const ProtocolName = "oncebus-warm"
 // metadataVersion is the version of the consumer protocol that has owned partitions and their generation.
 const metadataVersion = 3
 
-// A balancer is a cooperative balancer that uses Assign: in the rebalance that moves a partition its owner only
-// revokes it, and the new owner gets it in the next rebalance.
+// A balancer is a cooperative balancer that uses Assign: in the rebalance that decides to move a partition, the
+// old owner only revokes the partition, and the new owner gets it in the next rebalance.
 type balancer struct {
 	warmth func() Warmth
 }
@@ -71,8 +71,8 @@ func (*balancer) Balance(c *kgo.ConsumerBalancer, partitions map[string]int32) k
 	return plan
 }
 
-// memberOf returns a member by its static name (group.instance.id) if it has one, because that name outlives a
-// restart.
+// memberOf returns a member under its static name (group.instance.id), if it has a static name, because that
+// name stays the same after a restart.
 func memberOf(m *kmsg.JoinGroupResponseMember, meta *kmsg.ConsumerMemberMetadata) Member {
 	name := m.MemberID
 	if m.InstanceID != nil {

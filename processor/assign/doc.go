@@ -19,16 +19,17 @@
 //     topic.
 //   - Loads are as equal as the subscriptions permit. If all members read the same topics, their numbers of
 //     tasks differ by 1 at most.
-//   - Of all assignments with equal loads, Assign chooses an assignment in which the fewest tasks leave their
-//     owners; of these, an assignment in which the fewest tasks go to a member without rows; of these, an
-//     assignment in which the fewest changelog records are read again.
+//   - Among the assignments with equal loads, Assign minimises three numbers, in this order: the tasks that
+//     leave their owners, the tasks that go to a member without their rows, and the changelog records that are
+//     read again.
 //   - Equal input yields an equal assignment, whatever the order of the members.
-//   - A member whose warmth is damaged or of another build counts as a member without rows.
+//   - If the warmth of a member is damaged, or was written by another build, the member counts as a member
+//     without rows.
 //
 // # What looks wrong
 //
-//   - A task may stay with a colder member than possible: to move a task costs more than to read records,
-//     because the task stops for two rebalances.
+//   - A task may stay with its owner although another member has more of its rows: a move costs more than
+//     reading records, because the task stops for two rebalances.
 //   - A position counts even if the changelog now begins after it (Kafka may have compacted or deleted the
 //     records between): the leader reads no topic in a rebalance, so it cannot know.
 //   - Each worker of a process sends the same positions: any worker of the process may get a task, and some

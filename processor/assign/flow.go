@@ -7,8 +7,8 @@ import (
 	"oncebus/processor/app"
 )
 
-// A cost is what an assignment costs. Its fields are compared in their order: the first one is the most
-// important.
+// A cost says how good an assignment is: lower is better. Its fields are compared in their order: the first one
+// is the most important.
 type cost struct {
 	load  int64 // the sum of the squares of all loads
 	moves int64 // tasks that leave their owners, and so stop for two rebalances
@@ -29,14 +29,14 @@ func (c cost) less(d cost) bool {
 }
 
 // A flow is the cheapest assignment of its tasks (minimum-cost flow). add adds a task by the cheapest chain of
-// moves: a member gets the task, another member gets a task of that member, and so on. A flow that grows by
-// such shortest paths stays the cheapest assignment after each add.
+// moves: one member gets the task, hands one of its other tasks to a second member, and so on. If each task is
+// added by such a cheapest chain, the assignment is the cheapest one after each add.
 type flow struct {
 	tasks []app.TaskID
 	costs [][]cost // by task and member
 	may   [][]bool
 	of    [][]int // the tasks of each member, as indexes of tasks
-	// hand has the cheapest step from each member to each other member.
+	// hand has, for each pair of members, the cheapest step from the first to the second.
 	hand [][]step
 }
 
@@ -100,7 +100,7 @@ func (f *flow) add(task int) {
 		if way == nil {
 			continue
 		}
-		// One task more raises the square of the load by 2*load+1.
+		// With one more task, the square of a member's load rises by 2*load+1.
 		if c := way.cost.plus(cost{load: int64(2*len(f.of[to]) + 1)}); best < 0 || c.less(bestCost) {
 			best, bestCost = to, c
 		}
@@ -117,8 +117,7 @@ func (f *flow) add(task int) {
 	}
 }
 
-// A path is the cheapest way to give a member one more task: the member gets task, which the member from hands
-// over.
+// A path is the cheapest way to give a member one more task: the member from hands task over to the member.
 type path struct {
 	task, from int // from is -1 for the added task
 	cost       cost

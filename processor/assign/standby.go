@@ -10,8 +10,8 @@ import (
 
 // Standbys returns, for each process, the tasks whose changelogs it follows. Each task that has an owner gets
 // one standby: the warmest other process that keeps standbys. Processes follow the same number of tasks where
-// that is possible. The members' Owned must be what they own now. Every process computes the same result from
-// the same members, so the processes need no messages to agree.
+// that is possible. Member.Owned must have the tasks that each member owns now. Every process computes the same
+// result from the same members, so the processes need no messages to agree.
 func Standbys(members []Member) map[string][]app.TaskID {
 	processes := processesOf(members)
 	owner := map[app.TaskID]string{}
@@ -35,8 +35,8 @@ func Standbys(members []Member) map[string][]app.TaskID {
 	return standbys
 }
 
-// NextOwners returns which process will get which task of a topic, once all members read the topic: no member
-// reads it yet. partitions has the topics that will have tasks then, and their numbers of partitions.
+// NextOwners returns which process will get which task of a topic that no member reads yet, once all members
+// read the topic. partitions has the topics that will have tasks then, and their numbers of partitions.
 func NextOwners(members []Member, partitions map[string]int32, topic string) map[string][]app.TaskID {
 	reading := slices.Clone(members)
 	for i := range reading {

@@ -18,7 +18,8 @@ const WarmthBytesMax = 8 << 10
 // warmthVersion is the first byte of an encoded Warmth. A build reads only its own version.
 const warmthVersion = 1
 
-// Warmth is what a member tells the leader about its process, so that tasks go where their rows are.
+// Warmth is what a member tells the leader about its process, so that the leader can assign tasks to processes
+// that have their rows.
 type Warmth struct {
 	Process   string               // instance id of the process that the member is a worker of
 	Standby   bool                 // whether the process follows changelogs of tasks that other processes own
@@ -28,8 +29,9 @@ type Warmth struct {
 var errWarmth = errors.New("warmth of a member is damaged")
 
 // encode returns the version, the process, Standby and, for each topic, its name, the number of its positions
-// and the positions. Each position follows the distance of its partition to the partition before. encode omits
-// the last positions if all of them exceed WarmthBytesMax: the leader takes a task without a position as cold.
+// and the positions. Before each position stands the difference between its partition and the previous
+// partition. encode omits the last positions if all of them exceed WarmthBytesMax: the leader takes a task
+// without a position as cold.
 func (w Warmth) encode() []byte {
 	b := append(binary.AppendUvarint([]byte{warmthVersion}, uint64(len(w.Process))), w.Process...)
 	if w.Standby {

@@ -12,7 +12,7 @@ import (
 // Advice is a recommended setting, with the reason for it.
 type Advice struct {
 	Value   time.Duration // 0: none can be recommended
-	Covers  float64       // share of the copies or events that it covers
+	Covers  float64       // share of the copies or events that the value covers
 	Reason  string
 	Warning string // "" for none
 }
@@ -60,8 +60,8 @@ func (c *Counted) Window(age int64) Advice {
 	return a
 }
 
-// rising returns a warning if many copies are almost as old as the log can show: then there are probably
-// further copies whose first record is no longer in the log.
+// rising returns a warning if the delay of many copies is almost as long as the log: then there are probably
+// further copies whose first record is no longer in the log, so that the audit cannot recognise them.
 func (c *Counted) rising(age int64) string {
 	var beyond count
 	half := -1
@@ -85,8 +85,8 @@ func (c *Counted) rising(age int64) string {
 		Percent(of), after, Duration(age))
 }
 
-// Grace recommends a grace period: the smallest step that covers the lateness of 99.99 % of the events, but at
-// least the default.
+// Grace recommends a grace period: the smallest step that is at least the lateness of 99.99 % of the events,
+// and at least the default.
 func (c *Counted) Grace() Advice {
 	if c.Keyed == 0 {
 		return Advice{Reason: "there are no events with a key"}

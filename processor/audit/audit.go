@@ -20,7 +20,7 @@ type Options struct {
 	// equal if the rule finds the same key in both.
 	Content *Rule
 	Now     time.Time
-	// Watch, if not nil, is called with how many steps of a phase are done.
+	// Watch, if not nil, is called with the number of finished steps of a phase.
 	Watch func(phase Phase, done, total int64)
 }
 

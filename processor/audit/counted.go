@@ -37,8 +37,8 @@ type Step struct {
 	Deviation float64  // standard error of Share
 }
 
-// Late is the number of events that come at most UpTo ms behind the newest event before them in their
-// partition. UpTo is 0 for events in order, and -1 for no bound.
+// Late counts the events that are late by at most UpTo ms: by so much their event time is below the highest
+// event time before them in their partition. UpTo is 0 for events in order, and -1 for no bound.
 type Late struct {
 	UpTo   int64
 	Events uint64
@@ -104,8 +104,8 @@ func (f *Fold) counted() *Counted {
 	return c
 }
 
-// keys returns the number of keys. It is estimated in two ways, from the keys of the sample, and as all records
-// minus the copies; keys returns the estimate with the smaller error.
+// keys returns the number of keys. There are two estimates: from the number of keys in the sample, and as the
+// number of all records minus the copies. keys returns the estimate with the smaller error.
 func (f *Fold) keys(copies Estimate) Estimate {
 	if f.level == 0 {
 		return Estimate{N: uint64(f.table.n) + f.onDisk}

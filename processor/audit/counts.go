@@ -28,8 +28,8 @@ func stepOf(delay int64) int {
 }
 
 // count is a number of copies. squares is an upper bound of the sum, over all keys, of the square of the key's
-// number of copies; that sum tells how uncertain the number is if only a sample of the keys is counted. If the
-// count has all copies, squares is that sum exactly.
+// number of copies; from that sum follows how uncertain the number is if only a sample of the keys is counted.
+// If the count has all copies, squares is that sum exactly.
 type count struct{ n, squares uint64 }
 
 // add adds a copy of a key that has had this many copies before.
@@ -43,7 +43,7 @@ func (c *count) merge(other count) {
 	c.squares += other.squares
 }
 
-// estimate returns what a count in a sample tells about all keys.
+// estimate returns an estimate of the count of all keys, from the count of the keys in a sample.
 func (c count) estimate(level int) Estimate {
 	scale := math.Ldexp(1, level)
 	return Estimate{N: c.n << level, Error: math.Sqrt((1-1/scale)*float64(c.squares)) * scale}

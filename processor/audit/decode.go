@@ -34,7 +34,7 @@ type decoder struct {
 	reader    rules.SenderReader
 	known     map[string]int32 // numbers of the senders of this partition
 	latest    int64            // timestamps after this one count as wrong
-	place     int64            // timestamp by which the last record was merged; -1 at the start
+	place     int64            // timestamp with which the last record was merged; -1 at the start
 	schemas   *registry.Registry
 }
 
@@ -96,7 +96,7 @@ func (d *decoder) decode(ctx context.Context, records []*kgo.Record) (*batch, er
 		}
 		if timestamp <= d.latest {
 			d.place = timestamp
-		} // otherwise it stays with the record before: its own time would hold back the partition
+		} // otherwise the record keeps the timestamp of the previous record, because with its own time it would hold back the partition
 		b.events[i] = Event{Partition: d.partition, Offset: rec.Offset, Timestamp: d.place, Payload: d.payload(&in), Sender: d.senderOf(rec, in.Headers)}
 		b.bytes += int64(len(rec.Value))
 	}

@@ -17,8 +17,8 @@
 //   - It sends no request that writes, and joins no consumer group.
 //   - A key is exactly the key that the route would derive, because rules.Deriver derives both.
 //   - The first record of a key in the merged order counts as the original, and every later one as a copy.
-//   - The counts are exact as long as all keys fit into memory, or if a directory was given for the rest. Otherwise
-//     only a sample of the keys is counted, and every count has its standard error.
+//   - The counts are exact as long as all keys fit into memory, or if the operator gave a directory for the
+//     rest. Otherwise only a sample of the keys is counted, and every count has its standard error.
 //
 // # What looks wrong
 //
@@ -26,6 +26,7 @@
 //     its key was seen.
 //   - From the first record on, counts are kept separately for each level of the sample. When the sample has to become
 //     smaller, the counts of the dropped levels are dropped with their keys.
-//   - The delay of a copy is the time since the first record of the key, whatever the window. With a short window, the
-//     route itself would measure the delay of a later copy from a later first record.
+//   - The delay of a copy is the time since the first record of the key, whatever the window. A route with a
+//     short window would measure the delay of a later copy from a later first record, because it emits such a
+//     copy and begins a new window.
 package audit

@@ -11,7 +11,7 @@ type Event struct {
 	Partition int32 // index of the partition in the log
 	Sender    int32 // index of the sender's name; 0 if there is no sender
 	Offset    int64
-	Timestamp int64  // Unix ms by which partitions are merged; -1 if the first records are in the future
+	Timestamp int64  // Unix ms, for the merge; -1 while all timestamps so far lie in the future
 	Payload   uint64 // hash of the value
 }
 

@@ -21,7 +21,7 @@ type Fold struct {
 	dir     string
 
 	events, keyed, missing, invalid, future uint64
-	onDisk                                  uint64  // keys that are on disk only
+	onDisk                                  uint64  // keys that are not in memory but on disk
 	fronts                                  []int64 // highest event times so far, by partition
 	lateness                                []uint64
 	partitions, senders                     []count // keyed events; only n is used
@@ -52,8 +52,8 @@ const (
 	reasonsMax    = 3
 )
 
-// hoursMax is the number of hours before the audit that are counted individually: ten years. Any earlier hour
-// counts as the first of them, because a wrong event time can be any number.
+// hoursMax is the number of hours before the audit that are counted individually: ten years. All earlier hours
+// count as the first of these hours, so that the memory is bounded even if wrong event times can be any number.
 const hoursMax = 10 * 365 * 24
 
 const hourMS = int64(time.Hour / time.Millisecond)
@@ -129,8 +129,7 @@ func (f *Fold) Add(e *Event, k *Key) error {
 }
 
 // late counts how far an event is behind the newest event before it in its partition. Events of other
-// partitions do not matter, because the stream time of an app waits for the partition that has been read least
-// far.
+// partitions do not matter, because the stream time of an app follows the partition that is furthest behind.
 func (f *Fold) late(partition int32, eventTime int64) {
 	front := at(&f.fronts, partition)
 	if f.partitions[partition].n == 1 || eventTime >= *front {
@@ -158,8 +157,8 @@ func (f *Fold) copy(first *entry, e *Event, eventTime int64, level int) {
 	}
 }
 
-// mismatch keeps the first mismatches in the order of digest and position, so that counting in memory and
-// counting on disk keep the same ones.
+// mismatch keeps the first mismatches in the order of digest and position, so that a count in memory and a
+// count on disk keep the same mismatches.
 func (f *Fold) mismatch(m mismatch) {
 	if n := len(f.mismatches); n == mismatchesMax {
 		if compareMismatches(m, f.mismatches[n-1]) >= 0 {
@@ -175,14 +174,14 @@ func compareMismatches(a, b mismatch) int {
 	return cmp.Or(slices.Compare(a.digest[:], b.digest[:]), cmp.Compare(a.copy.Partition, b.copy.Partition), cmp.Compare(a.copy.Offset, b.copy.Offset))
 }
 
-// reason keeps the first different reasons.
+// reason keeps the first few reasons that differ from each other.
 func (f *Fold) reason(e *Event, k *Key) {
 	if len(f.reasons) < reasonsMax && !slices.ContainsFunc(f.reasons, func(r Reason) bool { return r.Finding == k.Finding && r.Text == k.Reason }) {
 		f.reasons = append(f.reasons, Reason{k.Finding, k.Reason, Position{e.Partition, e.Offset}})
 	}
 }
 
-// raise halves the sample until another key fits into memory.
+// raise halves the sample (it raises the level) until one more key fits into memory.
 func (f *Fold) raise() {
 	for f.table.n >= f.keysMax && f.level < levelMax {
 		f.levels[f.level] = nil

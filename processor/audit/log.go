@@ -105,7 +105,8 @@ func (l *Log) list(ctx context.Context, span Span) error {
 	if err != nil {
 		return err
 	}
-	// Behind this offset a transaction is open. Waiting for its end could take forever.
+	// A transaction may be open behind this offset, and its end could take forever, so the audit does not wait
+	// for it.
 	ends, err := offsets(l.Topics, 0, func() (kadm.ListedOffsets, error) { return admin.ListCommittedOffsets(ctx, l.Topics...) }, nil)
 	if err != nil {
 		return err

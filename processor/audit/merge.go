@@ -38,7 +38,7 @@ type Seen struct {
 	First, Last int64 // lowest and highest timestamp, without timestamps in the future; 0 if there are none
 }
 
-// chunk is a part of the merged records, which all folds count.
+// chunk is a part of the merged records. Every fold counts all chunks.
 type chunk struct {
 	events []Event
 	keys   [][]Key
@@ -47,7 +47,7 @@ type chunk struct {
 
 const chunkEvents = 4096
 
-// worker counts the chunks for one rule, in a goroutine of its own.
+// worker counts the chunks for one rule, in a separate goroutine.
 type worker struct {
 	fold   *Fold
 	rule   int
@@ -142,7 +142,7 @@ func (m *merger) merge(ctx context.Context) error {
 		}
 	}
 	m.flush()
-	// The stream of a reader that has failed ends like the stream of one that has read everything.
+	// When a reader fails, its stream ends just as after the last record, so the error must be checked here.
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -219,7 +219,8 @@ func (m *merger) take(b *batch) {
 	}
 }
 
-// newChunk returns an empty chunk, as soon as all folds have counted a former one.
+// newChunk returns an empty chunk, It waits until all folds have counted an earlier chunk, whose memory it
+// reuses.
 func (m *merger) newChunk() *chunk {
 	c := <-m.spare
 	c.done.Wait()

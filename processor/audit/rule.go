@@ -14,7 +14,7 @@ import (
 type Rule struct {
 	Text   string // as the user wrote it, or "route NAME"
 	Routes *rules.Routes
-	Route  *rules.Route // the route whose rule it is; records of other routes are not counted
+	Route  *rules.Route // the route that has the rule; records of other routes are not counted
 }
 
 // Source has what all rules of the command line share.
@@ -33,8 +33,8 @@ func NewRule(text string, in Source) (*Rule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--key %q: %w", text, err)
 	}
-	// The names of output and dead letter must differ from the topics, because a route must not read a topic
-	// that it writes.
+	// The route needs an output and a dead-letter topic, whose names must differ from the input topics, because
+	// a route must not read a topic to which it writes.
 	file := "routes:\n- {name: audit, topics: [" + quoteAll(in.Topics) + "], window: 1h, output: " + unlike(in.Topics, "out") +
 		", dead_letter: " + unlike(in.Topics, "dead") + ", secret: " + strconv.FormatBool(in.Secret) + ", key: " + list + in.timeField() + in.senderField() + in.formatField() + "}\n"
 	routes, err := rules.ParseRoutes("", []byte(file))

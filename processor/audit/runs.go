@@ -40,7 +40,7 @@ type runs struct {
 // run is the part of the file that has one run.
 type run struct{ from, to int64 }
 
-// sortKey is sorted in place of the records in the buffer: it has 16 bytes, a record 48.
+// sortKeys are sorted instead of the records in the buffer, because a sortKey has 16 bytes and a record 48.
 type sortKey struct {
 	prefix uint64
 	at     uint32

@@ -56,7 +56,7 @@ var errEnough = errors.New("enough records were seen")
 // glance has what Suggest has seen in the records: the traits of everything that may be an id.
 type glance struct {
 	records    int
-	objects    int // payloads that are JSON objects
+	objects    int // number of payloads that are JSON objects
 	cloudEvent int
 	key        trait
 	fields     map[string]*trait // by path
@@ -82,7 +82,8 @@ func (t *trait) add(value string) {
 	t.values[value] = struct{}{}
 }
 
-// of returns the trait with this name. If there are too many traits already, it returns one that is not kept.
+// of returns the trait with this name. If there are too many traits already, it returns a trait that is not
+// stored in traits.
 func of(traits map[string]*trait, name string) *trait {
 	t := traits[name]
 	if t == nil {
@@ -124,7 +125,7 @@ const depthMax = 3
 func (g *glance) addFields(path string, object map[string]any, depth int) {
 	for name, value := range object {
 		if strings.ContainsAny(name, ".[]*\\\",;") {
-			continue // such a path needs quotes, or would separate rules; a person can still name it
+			continue // such a path would need quotes on the command line, or would be split into two rules; a person can still name it
 		}
 		at := path + name
 		switch v := value.(type) {
@@ -188,7 +189,8 @@ func (g *glance) candidates() []string {
 }
 
 // rank returns how likely a value identifies an event, from 0 to 3. It depends on the field's name, and on how
-// many different values there are. Measured numbers have many different values too, so the name counts more.
+// many different values there are. Measured numbers, such as prices, have many different values, too, so the
+// name counts more.
 func (g *glance) rank(name string, t *trait) float64 {
 	if float64(t.records) < candidateShare*float64(g.records) || isVolatile(name) {
 		return 0
@@ -261,7 +263,7 @@ func (g *glance) volatile() []string {
 	return list
 }
 
-// Ranked is a rule with its place among the others.
+// Ranked is a rule, with the result of ranking it among the other rules.
 type Ranked struct {
 	Rule   int // index in Audit.Rules
 	Why    string
@@ -281,7 +283,8 @@ func (a *Audit) Rank() []Ranked {
 	for i := range a.Rules {
 		list[i] = a.judge(i)
 	}
-	// If numbers differ by less than 1 in 1,000 of the records, the rules keep the order of the candidates.
+	// If the numbers of two rules differ by less than a thousandth of the records, the rules keep the order in
+	// which Suggest returned them.
 	unit := uint64(a.Records)/1000 + 1
 	slices.SortStableFunc(list, func(x, y Ranked) int {
 		cx, cy := a.Counts[x.Rule], a.Counts[y.Rule]
@@ -301,8 +304,8 @@ func (a *Audit) Rank() []Ranked {
 func (c *Counted) agreeing() uint64 { return c.Copies.N - min(c.Copies.N, c.OtherPayload.N) }
 
 // classOf orders rules that find equally many copies: ids come first, then hashes of the payload, then ids most
-// of whose copies differ, and last rules without copies. A hash of the payload never finds a difference, so
-// without these classes it would always come before an id.
+// of whose copies differ, and last rules without copies. Copies by a hash of the payload never differ in their
+// payload, so without these classes such a hash would always come before an id.
 func (a *Audit) classOf(rule int) int {
 	c, text := a.Counts[rule], a.Rules[rule].Text
 	switch {
@@ -316,7 +319,7 @@ func (a *Audit) classOf(rule int) int {
 	return 0
 }
 
-// judge tells whether a rule is usable, and why.
+// judge returns whether a rule is usable, and the reasons.
 func (a *Audit) judge(i int) Ranked {
 	c := a.Counts[i]
 	n := func(x uint64) float64 { return float64(x) / float64(max(1, c.Events)) }

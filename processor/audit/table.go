@@ -31,7 +31,8 @@ const (
 	slotsMin     = 1 << 10
 )
 
-// hash returns the half of a digest that chooses the slot. The other half chooses the sample.
+// hash returns the half of a digest that chooses the slot. The other half decides whether the key is in the
+// sample.
 func hash(d *dedup.Digest) uint64 { return binary.LittleEndian.Uint64(d[:8]) }
 
 // entry returns the i-th entry.

@@ -26,7 +26,7 @@ func Check(s *Scenario, t *Timeline) []Verdict {
 	return verdicts
 }
 
-// checker goes through a timeline and collects, rule by rule, what breaks the rule.
+// checker goes through a timeline and collects, for each rule, the entries that break the rule.
 type checker struct {
 	scenario    *Scenario
 	offsetsRead bool
@@ -35,13 +35,14 @@ type checker struct {
 	commits     []*Entry
 	next        map[int32]int64 // next offset that the consumer group reads, by partition
 	kills       int
-	bookings    map[string][]int // by reference; each booking has the number of kills before it
+	bookings    map[string][]int // for each reference, its bookings: each is the number of kills before the booking
 	tokenless   int              // outcomes and questions without a token
 	findings    map[Rule][]string
 	judged      map[Rule]bool
 }
 
-// attempt has what is known about an attempt, which has its own token.
+// attempt is the state of an attempt while the checker goes through the timeline. Each attempt has a separate
+// token.
 type attempt struct {
 	*Dispatch
 
@@ -94,7 +95,8 @@ func (c *checker) take(e *Entry) {
 	}
 }
 
-// known returns the attempt of the token in e. If no committed event has this token, that breaks a rule.
+// known returns the attempt of the token in e. If no committed event has this token, known records a broken
+// rule.
 func (c *checker) known(e *Entry) *attempt {
 	a := c.attempts[cmp.Or(e.Token, e.ReplyTo)]
 	switch {
@@ -128,7 +130,8 @@ func (c *checker) asked(e *Entry) {
 	}
 }
 
-// gap judges the time since the executor last gave a sign of an attempt that it must renew.
+// gap judges whether the executor renewed an attempt in time: it looks at the time since the dispatch, the
+// grant or the last renewal.
 func (c *checker) gap(a *attempt, now time.Time, what string) {
 	if !a.Renewed || len(a.outcomes) > 0 {
 		return
@@ -179,7 +182,7 @@ func (c *checker) outcome(e *Entry) {
 	a.outcomes, a.outcomeKills = append(a.outcomes, e), append(a.outcomeKills, c.kills)
 }
 
-// conclude judges what only the run as a whole shows.
+// conclude judges the rules that can be judged only after the whole run.
 func (c *checker) conclude() {
 	if c.scenario.has(StepAbort) {
 		c.judge(ReadsCommitted)

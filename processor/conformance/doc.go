@@ -25,9 +25,9 @@
 //
 // # What looks wrong
 //
-//   - The kit reads __consumer_offsets, because only there an offset that was committed in a transaction differs from a
-//     plain commit. Without the right to read this topic, or on an embedded broker, the kit can judge that half of the rule
-//     one-transaction only by what happens after a crash.
+//   - The kit reads __consumer_offsets, because only there it can see whether an offset was committed in a
+//     transaction or by a plain commit. If the kit has no right to read this topic, or the broker is embedded,
+//     the kit can judge this half of the rule one-transaction only by what happens after a crash.
 //   - The rules about effects are not judged for an executor that charges nothing at the gateway: its work may have other
 //     effects.
 //   - A superseded attempt may still write its outcome for one lease after the answer, because nothing in Kafka orders the

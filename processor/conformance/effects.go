@@ -83,7 +83,7 @@ func (c *checker) concludeUnclaimed(keys map[string]bool) {
 	}
 }
 
-// completed is the kind of an outcome that tells that the effect has happened.
+// completed is the kind of outcome with which an executor says that the effect has happened.
 const completed = "completed"
 
 func (a *attempt) completed() bool {

@@ -17,7 +17,8 @@ import (
 type GatewayKind string
 
 // The kinds. GatewayKeys recognises an Idempotency-Key that it has seen, gives the same answer again, and books
-// nothing. GatewayAsk ignores that header: an executor has to ask it for the reference before it charges.
+// nothing. GatewayAsk ignores that header: before an executor charges, it has to ask the gateway whether there
+// already is a charge with the reference.
 const (
 	GatewayKeys GatewayKind = "keys"
 	GatewayAsk  GatewayKind = "ask"
@@ -34,8 +35,8 @@ type Gateway struct {
 
 	mu          sync.Mutex
 	kind        GatewayKind
-	note        func(Entry) // records what happens in a run; nil while there is no run
-	held        *hold       // nil: charges pass
+	note        func(Entry) // records the bookings of a run in the timeline; nil while there is no run
+	held        *hold       // nil: charges are booked and answered
 	booked      int
 	byKey       map[string]*booking
 	byReference map[string]*booking // the first booking of each reference
@@ -127,8 +128,8 @@ func (g *Gateway) end() {
 	g.note = nil
 }
 
-// hold makes the gateway hold all further charges until release: after it has booked them if booked is true,
-// else before.
+// hold makes the gateway hold all further charges until release: if booked is true it holds a charge after
+// booking it, otherwise before booking it.
 func (g *Gateway) hold(booked bool) *hold {
 	h := &hold{booked: booked, reached: make(chan struct{}), over: make(chan struct{})}
 	h.reach = sync.OnceFunc(func() { close(h.reached) })
@@ -159,7 +160,7 @@ func (h *hold) isReached() bool {
 	}
 }
 
-// errNoRun refuses a charge that comes before a run or after it.
+// errNoRun is the error for a charge that arrives before a run has begun or after it has ended.
 var errNoRun = errors.New("there is no run")
 
 func (g *Gateway) serveCharge(w http.ResponseWriter, r *http.Request) {
@@ -236,7 +237,8 @@ func (g *Gateway) serveQuestion(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readCharge reads the whole body, because only after that the server notices that a client disconnects.
+// readCharge reads the whole body, because net/http notices that a client disconnects only after the body was
+// read.
 func readCharge(w http.ResponseWriter, r *http.Request) (c charge, err error) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, chargeBytesMax))
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	IdleFree       Rule = "idle-holds-nothing"
 )
 
-// Rules lists every rule with what it demands, in the order of the printed table.
+// Rules lists every rule with the text of its demand, in the order of the printed table.
 var Rules = []struct {
 	Rule    Rule
 	Demands string
@@ -48,7 +48,7 @@ var Rules = []struct {
 type Verdict struct {
 	Rule    Rule   `json:"rule"`
 	Demands string `json:"demands"`
-	// Judged tells that the run gave an occasion to judge the rule.
+	// Judged reports that the run gave an occasion to judge the rule.
 	Judged   bool     `json:"judged"`
 	Held     bool     `json:"held"`
 	Findings []string `json:"findings,omitempty"`

@@ -25,11 +25,11 @@ type Control struct {
 	Start, Kill func(context.Context) error
 	// Stop ends the executor after the run, if the kit has started it.
 	Stop func(context.Context) error
-	// Ended returns why the executor has ended; nil while it runs, or if the kit cannot know.
+	// Ended returns why the executor has ended; nil while the executor runs, or if the kit cannot find out.
 	Ended func() error
 }
 
-// Config tells on which topics and with which executor a run happens.
+// Config has the topics, the executor and the settings of a run.
 type Config struct {
 	Client security.Config
 	// Topic is the executor's input, which is the output topic of a route. Answers may be empty for a scenario
@@ -46,8 +46,8 @@ type Config struct {
 	Step func(index int)
 }
 
-// Run plays a scenario and returns what happened. An error means that the run could not be done. An executor
-// that does not do what the kit waits for only ends the run early, without an error.
+// Run plays a scenario and returns what happened. An error means that the run could not be done. If the
+// executor does not do what the kit waits for, the run ends early, without an error.
 func Run(ctx context.Context, cfg Config, s *Scenario, log *slog.Logger) (*Timeline, error) {
 	if cfg.Answers == "" && (s.Start || s.has(StepRenew) || s.has(StepSupersede)) {
 		return nil, kafka.OperatorErrorf("the scenario needs the answers topic, because the executor asks")
@@ -100,7 +100,7 @@ type runner struct {
 	watchErr  error
 }
 
-// state has what the kit knows about a token when it answers a question about it.
+// state has the state of a token, from which the kit answers questions about the token.
 type state struct {
 	*Dispatch
 

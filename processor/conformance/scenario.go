@@ -13,15 +13,15 @@ import (
 	"oncebus/dedup"
 )
 
-// Scenario tells what the kit does with an executor.
+// Scenario is the script of a run: what the kit does with an executor.
 type Scenario struct {
 	// Lease is the lease of the route. The executor must renew an event that takes longer.
 	Lease time.Duration
-	// Start tells that the executor asks before it works on an event, as is needed for work that must never run
+	// Start says that the executor asks before it works on an event. It must do so if its work must never run
 	// twice.
 	Start bool
-	// Transaction tells that the executor writes the outcome and commits the offset in one transaction.
-	// Otherwise it commits the offset after the outcome.
+	// Transaction says that the executor writes the outcome and commits the offset in one transaction. If it is
+	// false, the executor commits the offset after the outcome.
 	Transaction bool
 	// Wait is how long the kit waits for an outcome or an offset before it ends the run.
 	Wait time.Duration
@@ -31,7 +31,7 @@ type Scenario struct {
 	Steps   []Step
 }
 
-// Event is an event of a scenario, with the outcome that the executor should answer.
+// Event is an event of a scenario, with the outcome that the executor should send.
 type Event struct {
 	Name    string
 	Value   []byte
@@ -54,7 +54,7 @@ const (
 	StepRenew     StepKind = "renew"         // the event takes longer than the lease
 	StepSupersede StepKind = "supersede"     // the attempt is superseded while the executor works on it
 	StepRefuse    StepKind = "refuse"        // the attempt is superseded when the executor asks to start it
-	StepCrash     StepKind = "crash"         // dispatches Count events, and kills the executor among them
+	StepCrash     StepKind = "crash"         // dispatches Count events, and kills the executor while it works on them
 	StepInWork    StepKind = "crash-in-work" // dispatches two events, and kills the executor while it charges for each of them
 	StepIdle      StepKind = "idle"          // dispatches nothing for a time, then an event
 )

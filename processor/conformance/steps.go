@@ -21,7 +21,7 @@ import (
 // routeName is the value of the header oncebus-route in every record that the kit produces.
 const routeName = "conformance"
 
-// play starts the executor and plays the steps.
+// play starts the executor and takes the steps of the scenario.
 func (r *runner) play(ctx context.Context) error {
 	if err := r.Control.Start(ctx); err != nil {
 		return fmt.Errorf("start the executor: %w", err)
@@ -288,7 +288,8 @@ func (r *runner) supersede(ctx context.Context, first []*Dispatch, next *Event) 
 		return err
 	}
 	token, reason := first[0].Token, "the attempt was erased"
-	// An executor that does not ask gives no sign. The kit supposes that it works on the event after a lease.
+	// If the executor does not ask before its work, the kit does not see when it begins. The kit then assumes
+	// that, after a lease, the executor works on the event.
 	limit := time.Now().Add(r.scenario.Lease)
 	if err := r.await(ctx, "a sign", func() bool {
 		return r.attempts[token].asked || time.Now().After(limit)
@@ -399,7 +400,7 @@ func (r *runner) crashInCharge(ctx context.Context, all []*Dispatch, booked bool
 	if err := r.kill(ctx); err != nil {
 		return err
 	}
-	r.Gateway.release() // the gateway must answer what the executor charges after its next start
+	r.Gateway.release() // after its next start, the executor must get answers to its charges
 	if err := r.startAgain(ctx); err != nil {
 		return err
 	}

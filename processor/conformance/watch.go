@@ -88,9 +88,10 @@ func (r *runner) sawOutcome(rec *kgo.Record) {
 	}
 }
 
-// answer answers a question as oncebus does. For an event whose start is to be
-// refused, the first question gets an answer that grants the start but lacks the headers of the question. Such an answer
-// looks like one to a question from before a restart of the executor, and the executor must ignore it. The caller holds the lock.
+// answer answers a question as oncebus does. For an event whose start is to be refused, the kit first sends an
+// answer that grants the start but lacks the headers of the question. Such an answer looks like the answer to a
+// question that the executor asked before a restart, and the executor must ignore it. The caller holds the
+// lock.
 func (r *runner) answer(question *kgo.Record, e *Entry, st *state) {
 	if st != nil && st.Refused && !st.asked {
 		st.asked = true
@@ -173,7 +174,7 @@ func (r *runner) watchOffsets(ctx, watch context.Context) error {
 func (r *runner) sawCommit(rec *kgo.Record) {
 	key, value := kmsg.NewOffsetCommitKey(), kmsg.NewOffsetCommitValue()
 	if len(rec.Key) < 2 || rec.Key[0] != 0 || rec.Key[1] > 1 || key.ReadFrom(rec.Key) != nil || rec.Value == nil || value.ReadFrom(rec.Value) != nil {
-		return // it is about the group itself, about a removed offset, or malformed
+		return // the record is about the group itself, about a removed offset, or malformed
 	}
 	if key.Group != r.Group || key.Topic != r.Topic {
 		return

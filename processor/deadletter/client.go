@@ -37,9 +37,9 @@ type Client struct {
 	writer   *writer
 }
 
-// New connects to the brokers and reads the app's manifest, and what was done about the app's dead letters. It
-// creates nothing. A missing app is an operator error. If writes is true, the client can redrive and drop, and
-// New fences every other client of the app that can.
+// New connects to the brokers and reads the app's manifest, and the progress of the app's dead letters (which
+// were redriven or dropped). It creates nothing. A missing app is an operator error. If writes is true, the
+// client can redrive and drop, and New fences every other client of the app that can do so.
 func New(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, writes bool, extra ...kgo.Opt) (*Client, error) {
 	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (c *Client) open(ctx context.Context, writes bool) (err error) {
 	conn := app.Conn{Client: c.client, Admin: c.admin, Options: c.options, Log: c.log}
 	if writes {
 		// This must come first: a writer that was killed may have left a transaction open on the manifest
-		// topic. Until that transaction ends, nothing behind it can be read.
+		// topic, and until that transaction ends, no record behind its begin can be read.
 		if err := conn.CloseLast(ctx, TransactionalID(c.cfg.AppID), app.ManifestName(c.cfg.AppID)); err != nil {
 			return err
 		}
@@ -128,7 +128,8 @@ func (c *Client) inputs() []string {
 	return slices.Compact(names)
 }
 
-// readProgress reads what was done about the app's dead letters: everything that was committed before the call.
+// readProgress reads which of the app's dead letters were redriven or dropped, as far as that was committed
+// before the call.
 func (c *Client) readProgress(ctx context.Context) error {
 	progress := newProgress()
 	t := c.found.Topology
@@ -152,12 +153,13 @@ func (c *Client) readProgress(ctx context.Context) error {
 	return nil
 }
 
-// StateOf returns what was done about a dead letter.
+// StateOf returns whether a dead letter is open, redriven or dropped.
 func (c *Client) StateOf(l *Letter) State {
 	return c.progress.Of(c.topics[l.At.Topic].ID, l.At.Partition, l.At.Offset)
 }
 
-// reader returns a reader for a partition of a topic to which other programs may write.
+// reader returns a reader for a partition of a topic to which other programs may write, so that it limits the
+// size of batches.
 func (c *Client) reader(topic string, partition int32) *kafka.Reader {
 	r := c.leaders.NewReader(topic, c.topics[topic].ID, partition)
 	r.BoundBatches(c.cfg.BatchBytesMax())
@@ -233,7 +235,7 @@ func (c *Client) explain(err error) error {
 	return c.redact.Err(security.ExplainCredentials(err, c.cfg.SASL))
 }
 
-// Find returns the dead letter at a position. If there is none, the operator error tells why.
+// Find returns the dead letter at a position. If there is none, it returns an operator error that says why.
 func (c *Client) Find(ctx context.Context, at Position) (*Letter, error) {
 	if !slices.Contains(c.Topics(), at.Topic) {
 		return nil, kafka.OperatorErrorf("topic %s is no dead-letter topic of the routes file; these are: %s", at.Topic, strings.Join(c.Topics(), ", "))
@@ -251,7 +253,8 @@ func (c *Client) Find(ctx context.Context, at Position) (*Letter, error) {
 	return nil, kafka.OperatorErrorf("no record at %v: its offset was never written, or retention deleted it", at)
 }
 
-// gapMax is the longest gap, in offsets, between two wanted records that a fetch reads through.
+// gapMax is the longest gap, in offsets, between two wanted records: over a shorter gap, the records in between
+// are read, too; over a longer one, a new read begins.
 const gapMax = 500
 
 // fetch returns the committed records of a partition at these offsets, which must ascend. Records that do not
@@ -275,7 +278,7 @@ func (c *Client) fetch(ctx context.Context, topic string, partition int32, offse
 		wanted := offsets[from:to]
 		from = to
 		if first >= after {
-			continue // deleted already, or not written yet
+			continue // these offsets were deleted already, or are not written yet
 		}
 		err := reader.Read(ctx, first, after, func(records []*kgo.Record, _ int64) error {
 			for _, rec := range records {

@@ -43,10 +43,11 @@ func ParsePosition(s string) (Position, error) {
 	return Position{parts[0], int32(partition), offset}, nil
 }
 
-// Class groups dead letters by their reason, whose text contains positions and times.
+// Class groups dead letters by the kind of their reason. The text of a reason cannot be used for that, because
+// it contains positions and times.
 type Class string
 
-// The classes. The first five are those of a verdict.
+// The classes. Each of the first five stands for a verdict.
 const (
 	MissingKey Class = "missing_key"
 	Late       Class = "late"
@@ -75,8 +76,8 @@ type Letter struct {
 	Reason  string
 	Class   Class
 	Key     string // the dedup key, 64 hex digits; "" if none could be derived
-	// Origin is the position of the record that became the dead letter. The record of an event that came by
-	// HTTP is in the repartition topic.
+	// Origin is the position of the record that became the dead letter. If the event came by HTTP, that record
+	// is in the repartition topic.
 	Origin Position
 	// Last is the last offset of the batch that begins at Origin; 0 if the dead letter is about a single
 	// record.
@@ -124,8 +125,8 @@ func Read(rec *kgo.Record) *Letter {
 	return l
 }
 
-// readTime finds the timestamp of the original. A complete dead letter has the same timestamp, unless the
-// broker has replaced it.
+// readTime finds the timestamp of the original. A dead letter that is not a pointer has the timestamp of the
+// original, unless the broker has replaced it.
 func (l *Letter) readTime(text func(string) string) {
 	name := ""
 	switch {
@@ -134,7 +135,7 @@ func (l *Letter) readTime(text func(string) string) {
 	case l.Record.Attrs.TimestampType() != kafka.TimestampAppend:
 		l.TimeKnown = true
 		return
-	case text(wire.HeaderFirst) == text(wire.HeaderSource): // the record is its own first event, so this is its time
+	case text(wire.HeaderFirst) == text(wire.HeaderSource): // the original is itself the first event
 		name = wire.HeaderFirstTime
 	}
 	if at, err := strconv.ParseInt(text(name), 10, 64); err == nil {

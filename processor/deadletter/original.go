@@ -34,7 +34,7 @@ const (
 	OtherRoute   Cause = "other_route"   // an event by HTTP that would go to another route of its topic
 )
 
-// Skip tells why a dead letter cannot be redriven, and what the operator can do about it.
+// Skip says why a dead letter cannot be redriven, and what the operator can do about it.
 type Skip struct {
 	Cause Cause
 	Why   string
@@ -81,8 +81,9 @@ func (c *Client) refuse(l *Letter, attemptsMax int) *Skip {
 func (c *Client) byHTTP(l *Letter) bool { return l.Origin.Topic == c.found.Topology.Repartition }
 
 // target returns the topic and the partition to which a dead letter goes back. An event that came by HTTP goes
-// to the topic for which the ingress has derived its key, because the router then derives the same key. The
-// dead letters of a key are all in one partition, so the records that go back are in one partition as well.
+// to the topic for which the ingress has derived its key, because the router then derives the same key. Its
+// partition follows from the partition of the dead letter: the dead letters of a key are all in one partition,
+// so the redriven records of a key are in one partition, too.
 func (c *Client) target(l *Letter, route *rules.Route) (topic string, partition int32) {
 	if !c.byHTTP(l) {
 		return l.Origin.Topic, l.Origin.Partition
@@ -122,8 +123,8 @@ func (c *Client) originals(ctx context.Context, letters []*Letter) (map[Position
 	return found, nil
 }
 
-// isOf reports whether a record is the original of a dead letter. If its topic was recreated, another record
-// may have its position.
+// isOf reports whether a record is the original of a dead letter. The check is necessary because, after its
+// topic was deleted and recreated, another record may be at the same position.
 func isOf(rec *kgo.Record, l *Letter) bool {
 	if rec == nil || l.TimeKnown && rec.Timestamp.UnixMilli() != l.Time {
 		return false
@@ -165,7 +166,8 @@ func (c *Client) restore(l *Letter, original *kgo.Record) (*kgo.Record, *Skip) {
 	}
 	rec.Headers = make([]kgo.RecordHeader, 0, len(headers)+1)
 	for _, h := range headers {
-		// The request that waited for the verdict is over, and the redrive appends its own count of attempts.
+		// The header oncebus-reply-to is left out, because the request that waited for the verdict is over. The
+		// count of attempts is left out, because the redrive appends a new one.
 		if !strings.EqualFold(h.Key, wire.HeaderReplyTo) && !strings.EqualFold(h.Key, wire.HeaderRedriveAttempt) {
 			rec.Headers = append(rec.Headers, h)
 		}
@@ -216,8 +218,8 @@ func misfit(rec *kgo.Record, limits *app.InputLimits, now time.Time) *Skip {
 	return nil
 }
 
-// Fate is what the routes file would do with a record. It does not tell whether the event is late, a collision
-// or over a limit: that depends on the state of the task.
+// Fate is what the routes file would do with a record. It does not say whether the event is late, a collision
+// or over a limit, because that depends on the state of the task.
 type Fate struct {
 	Route   string // "" if the topic belongs to no route
 	Finding string // keyed, missing_key, malformed, or outcome
@@ -245,7 +247,7 @@ func (c *Client) fate(ctx context.Context, l *Letter, rec *kgo.Record) (Fate, er
 	return fate, nil
 }
 
-// Prospect tells what a redrive would do with a dead letter now.
+// Prospect is what a redrive would do with a dead letter now.
 type Prospect struct {
 	Record *kgo.Record // the record to produce; nil if there is a Skip
 	Fate   Fate        // of Record
@@ -274,8 +276,9 @@ func (c *Client) prospect(ctx context.Context, l *Letter, original *kgo.Record, 
 	return p, nil
 }
 
-// Prospect returns what a redrive with this bound of attempts would do with a dead letter now. It needs only
-// the right to Read: without DescribeConfigs on the input it does not check the limits of the topic.
+// Prospect returns what a redrive with this bound of attempts would do with a dead letter now. The user needs
+// only the right to Read. Without the right to DescribeConfigs on the input, Prospect does not check the limits
+// of that topic.
 func (c *Client) Prospect(ctx context.Context, l *Letter, attemptsMax int) (Prospect, error) {
 	if skip := c.refuse(l, attemptsMax); skip != nil {
 		return Prospect{Skip: skip}, nil

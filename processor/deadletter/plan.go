@@ -88,9 +88,9 @@ func (c *Client) plan(ctx context.Context, sel *Selection, watch func(read, tota
 	return p, err
 }
 
-// order sorts entries so that the records of an input partition go back in the order that they had there,
-// whatever the order of their dead letters. Apart from that, the entries stay roughly in the order of their
-// dead letters, so that few fetches suffice to read a batch of them.
+// order sorts entries so that the records of an input partition are produced in the order in which they were
+// there, even if their dead letters have another order. Apart from that, the entries stay roughly in the order
+// of their dead letters, so that a batch can be read with few fetches.
 func order(entries []entry) {
 	slices.SortFunc(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.origin.Topic, b.origin.Topic), cmp.Compare(a.origin.Partition, b.origin.Partition), cmp.Compare(a.origin.Offset, b.origin.Offset),
@@ -120,8 +120,8 @@ func (p *plan) batch(recordsMax int) []entry {
 	return batch
 }
 
-// letters reads the dead letters of a batch, in its order. A dead letter that the retention has deleted since
-// the scan is missing.
+// letters reads the dead letters of a batch, in its order. Dead letters that were deleted by the topic's
+// retention since the scan are missing in the result.
 func (c *Client) letters(ctx context.Context, batch []entry) ([]*Letter, error) {
 	wanted := map[Position][]int64{} // offsets by partition; the offset in the key is 0
 	for _, e := range batch {

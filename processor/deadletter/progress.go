@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// State tells what was done about a dead letter.
+// State says whether a dead letter is open, redriven or dropped.
 type State uint8
 
 // The states.
@@ -29,20 +29,20 @@ const (
 	chunkOffsets = 4096
 )
 
-// Progress has what was done about every dead letter of an app: two sets of offsets, stored in chunks. It is no
-// single position, because a redrive with one filter, and a later redrive with another one, both leave open
-// what they did not select.
+// Progress records which dead letters of an app were redriven and which were dropped: two sets of offsets,
+// stored in chunks. A single position would not suffice, because each redrive leaves the dead letters open that
+// its filter did not select.
 type Progress struct{ chunks map[chunkID]*chunk }
 
-// chunkID identifies a chunk: the offsets of a partition from first on. It has the topic's id, so that the
-// offsets of a topic that was deleted and recreated are not confused.
+// chunkID identifies a chunk: the offsets of a partition from first on. It contains the topic's id, so that the
+// offsets of a recreated topic are not confused with the offsets of the deleted topic.
 type chunkID struct {
 	topic     [16]byte
 	partition int32
 	first     int64
 }
 
-// chunk is the value of a progress record: what was done about chunkOffsets dead letters.
+// chunk is the value of a progress record: the states of chunkOffsets dead letters.
 type chunk struct {
 	// Topic is for people who read the record; the key has the topic's id.
 	Topic    string `json:"topic"`
@@ -76,7 +76,7 @@ func chunkOf(topic [16]byte, partition int32, offset int64) (id chunkID, bit int
 	return chunkID{topic, partition, offset - offset%chunkOffsets}, offset % chunkOffsets
 }
 
-// Of returns what was done about the dead letter at an offset of the topic with this id.
+// Of returns the state of the dead letter at an offset of the topic with this id.
 func (p *Progress) Of(topic [16]byte, partition int32, offset int64) State {
 	id, bit := chunkOf(topic, partition, offset)
 	switch c := p.chunks[id]; {

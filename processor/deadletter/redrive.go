@@ -34,7 +34,7 @@ type RedriveOptions struct {
 	Scanned, Sent func(done, total int64)
 }
 
-// Fated counts the redriven records with which the routes file does the same.
+// Fated counts the redriven records of one route with the same finding.
 type Fated struct {
 	Route   string `json:"route"`
 	Finding string `json:"finding"`
@@ -42,24 +42,24 @@ type Fated struct {
 	Reason  string `json:"reason,omitempty"` // reason of one of these records
 }
 
-// Report tells what a redrive did, or would do.
+// Report is what a redrive did, or would do.
 type Report struct {
 	Selected     int       `json:"selected"`
 	Redriven     int       `json:"redriven"`
 	Transactions int       `json:"transactions"`
 	Fates        []Fated   `json:"fates"`
 	Skipped      []Skipped `json:"skipped"`
-	// Gone is how many of the selected dead letters the retention deleted during the redrive.
+	// Gone is how many of the selected dead letters were deleted by their topic's retention during the redrive.
 	Gone int `json:"gone"`
 }
 
 // ErrFenced means that another redrive or drop of the app has taken over.
 var ErrFenced = errors.New("another redrive or drop of this app took over, or this one took longer than ONCEBUS_TRANSACTION_TIMEOUT for a transaction; what was committed stays: run it again, it goes on where it stopped")
 
-// Redrive produces the selected dead letters to their inputs again, in the order that they had there. Each
-// transaction contains records and the progress that names their dead letters. Wherever a redrive ends, it has
-// therefore sent a dead letter if and only if its progress says so. A client that was opened without writes
-// only reports what it would do.
+// Redrive produces the selected dead letters to their inputs again, in the order in which their originals were
+// there. Each transaction contains records and the progress that names their dead letters. Therefore, even if a
+// redrive is interrupted, a dead letter was sent if and only if the progress says so. A client that was opened
+// without writes only reports what it would do.
 func (c *Client) Redrive(ctx context.Context, o *RedriveOptions) (*Report, error) {
 	report, err := c.redrive(ctx, o)
 	return report, c.explain(interrupted(ctx, err))
@@ -124,8 +124,8 @@ func pace(ctx context.Context, began time.Time, sent, rate int) error {
 	return kafka.Pause(ctx, time.Until(due))
 }
 
-// redriveBatch redrives the dead letters of a batch in one transaction. It adds those that cannot be redriven to
-// skipped.
+// redriveBatch redrives the dead letters of a batch in one transaction. It adds the dead letters that cannot be
+// redriven to skipped.
 func (c *Client) redriveBatch(ctx context.Context, batch []entry, limits map[string]app.InputLimits, skipped skips, fates map[Fate]*Fated, report *Report) error {
 	letters, err := c.letters(ctx, batch)
 	if err != nil {
@@ -203,7 +203,7 @@ func (c *Client) inputLimits(ctx context.Context, entries []entry) (map[string]a
 	return limits, err
 }
 
-// writer commits what is done about dead letters. At most one writer of an app can commit.
+// writer commits redriven records and the progress of dead letters. At most one writer of an app can commit.
 type writer struct {
 	*Client
 
@@ -239,8 +239,8 @@ func (c *Client) register(ctx context.Context, conn *app.Conn) error {
 }
 
 // commit produces records and the progress of their dead letters in one transaction. It does not use the
-// caller's context: a transaction must end as a whole, and a record that is cancelled may have been written
-// (A2). After an error the caller must close the writer.
+// caller's context: a transaction must end as a whole, and a record whose production is cancelled may have been
+// written nevertheless (A2). After an error the caller must close the writer.
 func (w *writer) commit(records []*kgo.Record, done []Position, to State) error {
 	changed := map[chunkID]bool{}
 	for _, at := range done {
@@ -265,8 +265,8 @@ func (w *writer) commitRecords(records []*kgo.Record) error {
 	}))
 }
 
-// send produces a record. If the record fits into its topic only compressed, send puts it into a batch of its
-// own.
+// send produces a record. If the record fits into its topic only compressed, send puts the record into a
+// separate batch.
 func (w *writer) send(ctx context.Context, rec *kgo.Record) error {
 	limits := w.limits[rec.Topic]
 	packed, most := *rec, int(limits.MaxBytes)
@@ -289,7 +289,7 @@ func asFenced(err error) error {
 	return err
 }
 
-// DropReport tells what a drop did, or would do.
+// DropReport is what a drop did, or would do.
 type DropReport struct {
 	Selected int `json:"selected"`
 	Dropped  int `json:"dropped"`
@@ -339,8 +339,8 @@ func (c *Client) drop(ctx context.Context, sel *Selection, remove bool, scanned 
 // chunk of some 1.4 KB.
 const dropRecordsMax = 1000
 
-// deleteDone deletes the records before the first open dead letter of each partition, and the progress that is
-// about deleted records only. A client that was opened without writes only reports.
+// deleteDone deletes the records before the first open dead letter of each partition, and the progress records
+// that are only about deleted records. A client that was opened without writes only reports.
 func (c *Client) deleteDone(ctx context.Context, report *DropReport) error {
 	spans, _, err := c.spans(ctx)
 	if err != nil {

@@ -11,16 +11,18 @@ import (
 	"oncebus/processor/wire"
 )
 
-// ErrBuffered says that too many events of the request's path wait for Kafka. Nothing was sent to Kafka.
+// ErrBuffered says that too many events of the request's path wait for Kafka, so that the client refused the
+// event. It sent nothing to Kafka.
 var ErrBuffered = errors.New("too many events of the path wait for kafka")
 
 // buffer bounds the records that wait for Kafka: in total, of one path, and of one path for one partition. A
-// record can outlive its request, so bounds on requests would not bound records.
+// record may still wait when its request has ended, so the bounds on in-flight requests would not bound the
+// records.
 //
 // A path may use twice as much as is still free, and the records of a path for one partition as much as is
-// still free. A flooding path therefore leaves a third to the others, and a partition that takes nothing leaves
-// half to the other partitions, however many partitions take nothing. The first record of a path or partition
-// may use all that is free.
+// still free. Therefore a flooding path leaves a third to the other paths. The records for a partition whose
+// leader accepts nothing leave half to the other partitions, however many partitions have this problem. The
+// first record of a path or partition may use all that is free.
 type buffer struct {
 	recordsMax, bytesMax int64
 	paths                int // number of paths; a single path has no bound of its own
@@ -54,8 +56,8 @@ func newBuffer(routes *rules.Routes) *buffer {
 	return &buffer{paths: len(paths), parts: map[part]*usage{}}
 }
 
-// outcomesPath returns the path of a route's outcomes. Outcomes have a part of their own, so that events cannot
-// block them.
+// outcomesPath returns the path of a route's outcomes. Outcomes are counted under a separate path, so that
+// events cannot block them.
 func outcomesPath(r *rules.Route) string { return r.HTTP.Path + rules.OutcomesSuffix }
 
 // buffered is a record that a buffer counts.
@@ -88,7 +90,7 @@ func (b *buffer) add(at *clientState, path string, rec *kgo.Record) (*buffered, 
 	return e, nil
 }
 
-// over reports whether a part would have more than most after one more record of this size.
+// over reports whether a part would exceed the usage most if one more record of this size were added.
 func (b *buffer) over(p part, bytes int64, most usage) bool {
 	have := b.parts[p]
 	return have != nil && (have.records+1 > most.records || have.bytes+bytes > most.bytes)

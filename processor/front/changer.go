@@ -41,7 +41,8 @@ func (c *Changer) explain(err error) error {
 	return c.redact.Err(security.ExplainCredentials(err, c.cfg.SASL))
 }
 
-// Plan returns what the file would change. forget are namespaces whose stored keys the operator gives up.
+// Plan returns what the file would change. forget are the namespaces whose stored keys the operator allows to
+// be lost.
 func (c *Changer) Plan(ctx context.Context, forget []string) (*app.Applied, error) {
 	a, err := c.plan(ctx, forget)
 	return a, c.explain(err)
@@ -74,7 +75,7 @@ func (c *Changer) Shadows(ctx context.Context) ([]app.ShadowState, error) {
 	return rt.Shadows(tasks), nil
 }
 
-// readTasks reads the app as it is in force, and the newest checkpoints of its tasks.
+// readTasks reads the app's present manifest, and the newest checkpoints of its tasks.
 func (c *Changer) readTasks(ctx context.Context) (*app.App, []app.TaskCheckpoint, error) {
 	found, err := app.Find(ctx, c.conn.Client, c.cfg.AppID, c.routes)
 	if err == nil {
@@ -88,7 +89,7 @@ func (c *Changer) readTasks(ctx context.Context) (*app.App, []app.TaskCheckpoint
 	return rt, tasks, err
 }
 
-// Apply puts the file in force, see app.Apply.
+// Apply makes the routes of the file the route set in force, see app.Apply.
 func (c *Changer) Apply(ctx context.Context, o app.ApplyOptions) (*app.Applied, error) {
 	a, err := app.Apply(ctx, c.conn, c.cfg, c.routes, c.options(o))
 	return a, c.explain(err)
@@ -128,18 +129,18 @@ func (c *Changer) openClaims(ctx context.Context) (map[string]uint64, error) {
 	return open, err
 }
 
-// Taken says which of the live processes run a route set.
+// Taken says which of the live processes already use a route set.
 type Taken struct {
 	Live    []string `json:"live"` // instance ids
 	Missing []string `json:"missing,omitempty"`
 }
 
-// awaitInterval is the time between two looks at the processes. silentMax is how long a command waits before it
-// says what it waits for.
+// awaitInterval is the time between two checks of the processes. silentMax is how long a command waits before
+// it says what it is waiting for.
 const awaitInterval, silentMax = 200 * time.Millisecond, 10 * time.Second
 
-// Await waits until all live processes run a set, or ctx is done. In the latter case it returns the last look
-// at the processes that ctx did not cut short.
+// Await waits until all live processes use a route set, or ctx is done. In the latter case it returns the
+// result of the last check that was completed.
 func (c *Changer) Await(ctx context.Context, set int64) (Taken, error) {
 	var last *Taken
 	for began, silent := time.Now(), true; ; {

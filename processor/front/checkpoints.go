@@ -11,9 +11,10 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// readCheckpoints returns the newest checkpoint of each task of an app. It calls show, unless it is nil, with
-// how many checkpoints it has read, and of how many. It waits for open transactions, and logs this: the
-// transaction of a frozen process ends only after its timeout.
+// readCheckpoints returns the newest checkpoint of each task of an app. Unless show is nil, it calls show with
+// the number of checkpoints that it has read, and the number of all. It waits until open transactions have
+// ended, and logs that it waits, because the transaction of a frozen process ends only after the transaction
+// timeout.
 func readCheckpoints(ctx context.Context, client *kgo.Client, rt *app.App, log *slog.Logger, show func(read, of int64)) ([]app.TaskCheckpoint, error) {
 	leaders := kafka.NewLeaders(client)
 	var ids []app.TaskID

@@ -27,7 +27,7 @@ import (
 
 const (
 	// probeInterval is the time between two probes of the brokers, and probeTimeout the limit of a probe. Their
-	// sum limits how late the client notices a change.
+	// sum is the longest time after which the client notices that brokers no longer respond, or respond again.
 	probeInterval, probeTimeout = 500 * time.Millisecond, 2 * time.Second
 	// recordsMax and bytesMax limit the records that wait for Kafka. buffer immediately refuses more.
 	recordsMax, bytesMax = 16_384, 64 << 20
@@ -37,9 +37,9 @@ const (
 
 // IngressClient produces the events of HTTP requests, and waits for the verdicts on them. It derives the dedup
 // key, and writes an event with a key to the partition of its task, with a return address. It reads the verdict
-// from its partition of <app>-verdicts, read_committed. Its only durable state is the events that it keeps on
-// disk while Kafka is unavailable (KeepIn). After a crash, senders repeat their requests; if Kafka has the
-// events already, they are duplicates.
+// from its partition of <app>-verdicts, read_committed. Its only durable state are the events that it keeps on
+// disk while Kafka is unavailable (KeepIn). After a crash, senders repeat their requests; if Kafka already has
+// the event of such a request, the repeated event is a duplicate.
 //
 // It is safe for concurrent use.
 type IngressClient struct {
@@ -48,8 +48,8 @@ type IngressClient struct {
 	log      *slog.Logger
 	redact   *security.Redactor
 	patience time.Duration // how long the client retries after a broker rejected its credentials
-	// RecordsMax and BytesMax limit how many events may wait for Kafka, and their total size in bytes. The
-	// client refuses more.
+	// RecordsMax and BytesMax limit how many events may wait for Kafka, and their total size in bytes. Beyond
+	// these limits the client refuses events.
 	RecordsMax, BytesMax int
 	baseOptions          []kgo.Opt
 
@@ -220,8 +220,8 @@ func (f *IngressClient) open(ctx context.Context, before *clientState) (*clientS
 var errMissing = errors.New("missing")
 
 // openOnce reads the app, compares it with the routes file, and returns what the client needs to serve. before
-// is the state with which the client served last; nil at first. If its partition of the verdicts topic stays,
-// so does its position.
+// is the state with which the client served last; nil at first. If the client still reads the same partition of
+// the verdicts topic, it continues at its position there.
 func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before *clientState) (*clientState, error) {
 	app, err := app.Find(ctx, client, f.cfg.AppID, f.routes)
 	if err != nil {
@@ -279,7 +279,7 @@ func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before
 }
 
 // partitionOfInstance returns the partition of the verdicts topic that an instance reads. Two instances may
-// share a partition: each skips the verdicts for the other.
+// read the same partition: each skips the verdicts for the other instance.
 func partitionOfInstance(instance string, partitions int32) int32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(instance)) // never fails
@@ -291,8 +291,8 @@ func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 	reader, err := kgo.NewClient(append(slices.Clone(f.baseOptions),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{at.rt.Topology.Verdicts: {at.partition: kgo.NewOffset().At(at.next)}}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(kafka.FetchMaxWait),
-		// The offset is out of range if records were lost. Starting a minute back is enough, because no request
-		// waits longer for its verdict.
+		// If Kafka lost records, the reader's offset is out of range. The reader then starts a minute back,
+		// which is enough, because no request waits longer for its verdict.
 		kgo.ConsumeResetOffset(kgo.RewindOffset(time.Minute)))...)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
@@ -365,7 +365,8 @@ func (f *IngressClient) probe(ctx context.Context, client *kgo.Client, cluster s
 			stop(err)
 			return
 		case time.Since(time.Unix(0, f.acknowledged.Load())) < probeTimeout:
-			// The broker is only busy: it has acknowledged an event during the ping.
+			// The ping failed, but the broker is only busy, because it has acknowledged an event during the
+			// ping.
 		default:
 			if f.brokers.set(errors.New("no broker responds")) {
 				f.log.Warn("no broker responds", "error", err)
@@ -424,8 +425,8 @@ func pollVerdicts(ctx context.Context, reader *kgo.Client) kgo.Fetches {
 	return fetches
 }
 
-// skip skips a batch of verdicts that is too large to decompress. The requests get no verdict, and their
-// senders may repeat them.
+// skip skips a batch of verdicts that is too large to decompress. The requests that wait for these verdicts get
+// none, and their senders may repeat the requests.
 func (f *IngressClient) skip(reader *kgo.Client, at *clientState, batch *kgo.ErrDecompressTooLarge) {
 	f.log.Error("batch of verdicts decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, skipped",
 		"topic", batch.Topic, "partition", batch.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1)

@@ -16,8 +16,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A Decider lists the refusals that an operator has to decide on, and writes the operator's decisions. It works
-// whether or not a process of the app runs.
+// A Decider lists the refusals (partitions that a worker refuses to process until an operator decides), and
+// writes the operator's decisions. It works whether or not a process of the app runs.
 type Decider struct {
 	cfg      app.Config
 	routes   *rules.Routes
@@ -65,13 +65,15 @@ func (d *Decider) BadRows(ctx context.Context) ([]app.Refusal, error) {
 	return app.BadRows(ctx, d.conn.Client, d.topology)
 }
 
-// RepairRow replaces an unreadable row of the manifest topic by the row before it, see app.RepairRow.
+// RepairRow replaces an unreadable row of the manifest topic by the previous row of the same key, see
+// app.RepairRow.
 func (d *Decider) RepairRow(ctx context.Context, key string) error {
 	return app.RepairRow(ctx, d.conn, d.cfg, d.topology, key)
 }
 
-// Accept writes a decision on the refusals with these names or, without names, on all refusals. If one of them
-// does not offer the decision's way, Accept writes nothing. It returns the refusals that it has decided.
+// Accept writes a decision on the refusals with these names or, without names, on all refusals. If the decision
+// is not possible for one of these refusals, Accept writes nothing. It returns the refusals that it has
+// decided.
 func (d *Decider) Accept(ctx context.Context, names []string, decision app.Acceptance) ([]app.Refusal, error) {
 	refusals, err := d.Refusals(ctx)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A Target is what an operator wants to forget: one key, or each of several keys that a text can mean.
+// A Target is what an operator wants the app to forget: the key that a text means, or the several keys that it
+// can mean.
 type Target struct {
 	Text string          // as the operator typed it
 	Keys []rules.Derived // the first key that has rows counts
@@ -25,14 +26,14 @@ type Erasure struct {
 	Text string
 	// Key is the key that has the rows. If no key has rows, it is the first key of the target.
 	Key rules.Derived
-	// Rows has the rows that decide on the key: its own row and, as far as they belong to the same event, the
-	// rows of earlier windows, adjacent buckets, collisions and former claims.
+	// Rows has the rows that decide on the key: the row of the key itself, and the rows of earlier windows,
+	// adjacent buckets, collisions and former claims, if these rows belong to the same event.
 	Rows []RowErasure
-	// FreeAfter is the last attempt of a key that is free already; 0 if no row is free.
+	// FreeAfter is the last attempt of the key, if the key is already free; 0 if no row of the key is free.
 	FreeAfter uint32
 }
 
-// RowErasure says what became of a row.
+// RowErasure says what happened to one row of a target.
 type RowErasure struct {
 	Digest  dedup.Digest
 	Task    string // topic/partition
@@ -54,13 +55,14 @@ const (
 	Requested ErasureResult = "requested"
 	// Erased: the changelog contains the freed row.
 	Erased ErasureResult = "erased"
-	// Superseded: a later event or attempt took the key before the erasure, and keeps it.
+	// Superseded: before the task applied the erasure, a later event or attempt had made a new row of the key.
+	// That row stays.
 	Superseded ErasureResult = "superseded"
 )
 
 // ForgetOptions are the options of Forget.
 type ForgetOptions struct {
-	// Timeout is how long Forget waits until the rows are erased; with 0 it does not wait.
+	// Timeout is how long Forget waits until the rows are erased; if it is 0, Forget does not wait.
 	Timeout time.Duration
 	By      string // who asks, for people to read
 	// Progress gets the number of rows that are erased or superseded, and the number of all requested rows. It
@@ -73,7 +75,8 @@ const confirmPause = 100 * time.Millisecond
 
 // Forget requests that tasks erase the rows of keys, and waits until they have. The requests go through the
 // manifest topic: the process that has the task of a row erases the row in the task's next transaction. A
-// request names the event and the attempt of each row, so that it cannot erase a later one.
+// request names the event and the attempt of each row, so that it cannot erase the row of a later event or
+// attempt.
 //
 // Forget reads each changelog partition once. It returns an operator error for a route that the app has never
 // run.
@@ -115,17 +118,20 @@ type rowScan struct {
 type taskScan struct {
 	id      app.TaskID
 	digests map[dedup.Digest]bool
-	// keys has the keys of claims: the rows of their former claims have other digests.
+	// keys has the dedup keys for which former claims are looked for: the rows of former claims contain the
+	// key, but have other digests.
 	keys map[[32]byte]bool
-	// collisions has the keys whose second digest depends on a row.
+	// collisions has the keys whose fingerprint is not known. The second digest of such a key cannot be
+	// computed in advance, so the scan finds the row of a collision by the row's content (isCollisionOf).
 	collisions []*rules.Derived
 	rows       map[dedup.Digest]dedup.Row
 	last       wire.Fold
 	end        int64 // end of the part of the changelog that was read
 }
 
-// formerMax is how many former attempts of an adjacent bucket a scan looks for. The row of a former claim has
-// its key, but the key of an adjacent bucket is unknown, so the scan must look for digests.
+// formerMax is how many former attempts of an adjacent bucket a scan looks for. A scan normally finds the row
+// of a former claim by the dedup key in the row. The dedup key of an adjacent bucket is unknown, so the scan
+// must look for the digests of its former attempts.
 const formerMax = 64
 
 // add adds a key to the scans of the tasks that may have its rows.
@@ -204,8 +210,8 @@ func isCollisionOf(row *dedup.Row, d *rules.Derived) bool {
 	return dedup.CollisionDigest(d.Digest, row.Fingerprint) == row.Digest
 }
 
-// erasureOf returns the rows of a target's first key that has rows. If keys in two namespaces have rows, it
-// returns an operator error: the operator must choose.
+// erasureOf returns the rows of the first of a target's keys that has rows. If keys in two namespaces have
+// rows, it returns an operator error: the operator must choose.
 func (s *rowScan) erasureOf(i *Inspector, target *Target) (Erasure, error) {
 	all := Erasure{Text: target.Text, Key: target.Keys[0]}
 	for k := range target.Keys {
@@ -377,7 +383,8 @@ func (i *Inspector) confirmMore(ctx context.Context, scan *rowScan, pending pend
 	return ended, nil
 }
 
-// note sets the results of the erasures that the rows of a changelog record end, and returns how many it ended.
+// note reads a changelog record. If a row in it shows that an erasure has ended, note sets the result of the
+// erasure. It returns how many erasures have ended.
 func note(open map[dedup.Digest][]*RowErasure, rec *kgo.Record) (ended int, err error) {
 	if _, ok := wire.CheckpointNumber(rec.Key); ok {
 		return 0, nil
@@ -388,7 +395,7 @@ func note(open map[dedup.Digest][]*RowErasure, rec *kgo.Record) (ended int, err 
 		}
 		wanted := open[row.Digest]
 		if len(wanted) == 0 || wanted[0].ref.Names(row) {
-			continue // the row is not erased yet; it may also have been written again by a sweep
+			continue // the row is not erased yet; the record may be a copy that a sweep has written
 		}
 		result := Superseded
 		if wanted[0].ref == app.RefOf(row) {

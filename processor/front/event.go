@@ -19,8 +19,8 @@ import (
 
 // FirstEvent returns the first event of an entry as it is in the output of its route; nil if the output no
 // longer has it. It derives the keys of the output's records again: events in the output have no oncebus
-// header, and the input and the repartition topic may have been purged. It first reads from the offsets of the
-// event's time on, and reads from the start of the topic only if that fails.
+// header, and the input and the repartition topic may have been purged. It first reads from the offsets that
+// belong to the event's time. Only if it does not find the event there, it reads from the start of the topic.
 func (i *Inspector) FirstEvent(ctx context.Context, route *rules.Route, e *Entry) (*kgo.Record, error) {
 	admin := kadm.NewClient(i.client)
 	meta, err := admin.Metadata(ctx, route.Output)
@@ -71,8 +71,8 @@ type eventSearch struct {
 	route   *rules.Route
 	entry   *Entry
 	deriver *rules.Deriver
-	// nearest is the key's event with the time nearest to the row's: on_future: clamp changes the time in the
-	// row.
+	// nearest is the event of the key whose time is nearest to the time in the row. The two times may differ,
+	// because on_future: clamp changes the time in the row.
 	nearest *kgo.Record
 	away    int64 // distance of nearest from the row's time, in ms
 }
@@ -138,7 +138,7 @@ func (e *Entry) inputsOf(route *rules.Route) []string {
 	return route.Topics
 }
 
-// isFirst reports whether an event with this verdict has a row of its own.
+// isFirst reports whether an event with this verdict is a first event, for which a row was made.
 func isFirst(verdict string) bool {
 	for _, v := range []dedup.Verdict{dedup.Unique, dedup.AfterWindow, dedup.Bypassed} {
 		if v.String() == verdict {

@@ -10,8 +10,8 @@ import (
 const goneMax = 16_384
 
 // goneRequests has the requests whose HTTP clients stopped waiting for an outcome: the client disconnected, or
-// its timeout was over. Such a request still uses a place in its claim until the outcome arrives or the
-// request's deadline is over. The next request for the key therefore takes over this place. goneRequests is in
+// its timeout was over. Such a request still occupies a place in its claim until the outcome arrives or the
+// request's deadline is over. Therefore the next request for the key takes over its place. goneRequests is in
 // memory only: after a restart of the ingress, the deadline frees the places.
 type goneRequests struct {
 	mu    sync.Mutex
@@ -24,7 +24,7 @@ func (g *goneRequests) add(key dedup.Digest, request dedup.Address) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.total >= goneMax {
-		for other, requests := range g.byKey { // any key may go, because each request has a deadline, too
+		for other, requests := range g.byKey { // any key may be dropped, because the deadline of each request frees its place, too
 			g.total -= len(requests)
 			delete(g.byKey, other)
 			break

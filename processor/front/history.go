@@ -35,13 +35,13 @@ type HistoryEntry struct {
 
 func byTime(a, b HistoryEntry) int { return cmp.Compare(a.Time, b.Time) }
 
-// History is what the topics of a route tell about the events of a key.
+// History has the records about the events of a key that the topics of a route contain.
 type History struct {
 	Entries []HistoryEntry `json:"events"` // the newest entries, sorted by time
 	// Earlier is the number of older entries that are left out.
 	Earlier int      `json:"earlier,omitempty"`
 	Topics  []string `json:"topics"` // the topics that were read
-	// Cut says why not all records were read; "" if all were.
+	// Cut says why not all records were read; "" if all records were read.
 	Cut string `json:"cut,omitempty"`
 	// CountsOnly reports that the route drops duplicates, so that only their number is known.
 	CountsOnly bool `json:"counts_only,omitempty"`
@@ -57,10 +57,10 @@ type HistoryBound struct {
 // errBound makes a Reader stop at the bound.
 var errBound = errors.New("bound")
 
-// History returns what the route's topics tell about events of an entry's key. It reads the duplicates topic
-// (or the output if duplicates go there), the dead-letter topic and, in claim mode, the replies and outcomes.
-// It reads from the first event's time on: records with an earlier timestamp, for example of a duplicate with
-// an earlier time, may be missing.
+// History returns the records about events of an entry's key in the route's topics. It reads the duplicates
+// topic (or the output if duplicates go there), the dead-letter topic and, in claim mode, the replies and
+// outcomes. It reads records from the first event's time on. Therefore records with an earlier timestamp may be
+// missing, for example the record of a duplicate whose event time is earlier.
 func (i *Inspector) History(ctx context.Context, d *rules.Derived, e *Entry, bound HistoryBound) (History, error) {
 	h := History{Entries: []HistoryEntry{}, CountsOnly: d.Route.Mode != rules.ClaimMode && d.Route.Duplicates.Policy == rules.Drop}
 	search := historySearch{history: &h, bound: bound, entry: e, keys: []string{wire.KeyText(&d.Key)}, routes: i.rt.RoutesOf[i.rt.ByName[d.Route.Name].NamespaceID]}

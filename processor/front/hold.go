@@ -8,24 +8,24 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// HoldState says how far a hold has come.
+// HoldState is the progress of a hold.
 type HoldState struct {
 	Hold *app.Hold            // the hold in force; nil for none
 	Held map[app.TaskID]int64 // the held partitions of the inputs, with the first offset that is held
-	// NotHeld are the partitions that a process may still read. Undrained are the tasks that have not judged all
-	// that was routed; it is only known once all partitions are held.
+	// NotHeld are the input partitions that a process may still read. Undrained are the tasks that have not yet
+	// judged all routed records; they are only known once all partitions are held.
 	NotHeld, Undrained []app.TaskID
 }
 
-// Complete reports whether all partitions are held and the tasks have judged all that was routed.
+// Complete reports whether all partitions are held and the tasks have judged all routed records.
 func (s *HoldState) Complete() bool {
 	return s.Hold != nil && len(s.NotHeld) == 0 && len(s.Undrained) == 0
 }
 
-// holdPoll is the time between two looks at a hold.
+// holdPoll is the time between two checks of a hold.
 const holdPoll = 200 * time.Millisecond
 
-// Hold puts a hold in force.
+// Hold begins a hold: the app stops reading its input.
 func (d *Decider) Hold(ctx context.Context, hold *app.Hold) error {
 	return hold.Begin(ctx, d.conn, d.cfg, d.topology)
 }
@@ -45,7 +45,7 @@ func (d *Decider) Leave(ctx context.Context) (*app.Hold, error) {
 	return app.Leave(ctx, d.conn, d.cfg, d.topology)
 }
 
-// HoldState returns how far the hold in force has come.
+// HoldState returns the progress of the hold in force.
 func (d *Decider) HoldState(ctx context.Context) (*HoldState, error) {
 	rows, err := app.ReadRows(ctx, d.conn.Client, d.topology)
 	if err != nil {
@@ -68,8 +68,8 @@ func (d *Decider) HoldState(ctx context.Context) (*HoldState, error) {
 	return s, err
 }
 
-// AwaitHold waits until the hold in force is complete, and returns its last state. It calls progress, unless it
-// is nil, with each state. If ctx is done before the hold is complete, the error wraps the error of ctx.
+// AwaitHold waits until the hold in force is complete, and returns its last state. Unless progress is nil, it
+// calls progress with each state. If ctx is done before the hold is complete, the error wraps the error of ctx.
 func (d *Decider) AwaitHold(ctx context.Context, progress func(*HoldState)) (*HoldState, error) {
 	last := &HoldState{}
 	for {

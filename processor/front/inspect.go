@@ -117,7 +117,7 @@ type Entry struct {
 	Window dedup.Window
 }
 
-// Held reports whether the row is within retention. An older row only awaits eviction.
+// Held reports whether the row is within retention. A row that is older no longer decides, and will be evicted.
 func (e *Entry) Held() bool { return e.Window.Retains(e.Row.First, e.StreamTime) }
 
 // KeyState returns what the stored state of the key means for the next event.
@@ -142,9 +142,10 @@ const (
 )
 
 // Lookup returns the entry of a derived key; false if the key has no row. For a route that the app has never
-// run it returns an operator error. With adjacent buckets the row may have another digest than the key. Lookup
-// reads a whole changelog partition. It reads the changelogs of all tasks for a prepartitioned topic, whose
-// producers choose the partition, and for a key without Routing (rules.Deriver.OfKey).
+// run it returns an operator error. With adjacent buckets the digest of the row may differ from the digest of
+// the key. Lookup reads a whole changelog partition. In two cases it reads the changelogs of all tasks of a
+// topic: for a prepartitioned topic, because its producers choose the partition, and for a key without Routing
+// (rules.Deriver.OfKey).
 func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, error) {
 	if err := i.known(d.Route); err != nil {
 		return Entry{}, false, err
@@ -206,7 +207,7 @@ func addRows(rows map[dedup.Digest]dedup.Row, digests []dedup.Digest, rec *kgo.R
 }
 
 // priorOf returns the row against which the event would be judged. If no row would decide, it returns the
-// newest row of the order in an adjacent bucket, even an expired or released one.
+// newest row of the same order in an adjacent bucket, even if that row is expired or free.
 func priorOf(d *rules.Derived, rows map[dedup.Digest]dedup.Row, w dedup.Window, streamTime int64) (dedup.Row, bool) {
 	own, held := rows[d.Digest]
 	ev := dedup.Event{Digest: d.Digest, Time: d.Time, Shift: d.Shift, Fingerprint: d.Fingerprint}
@@ -236,8 +237,8 @@ func digestsOf(d *rules.Derived) []dedup.Digest {
 	return digests
 }
 
-// priorInBuckets does the same as priorOf, but only with the first keys of a route, and the second keys of
-// adjacent buckets.
+// priorInBuckets does the same as priorOf, but it ignores the second key of the event itself. It looks at the
+// first keys, and at the second keys of adjacent buckets.
 func priorInBuckets(ev *dedup.Event, d *rules.Derived, own dedup.Row, held bool, rows map[dedup.Digest]dedup.Row, w dedup.Window, streamTime int64) (dedup.Row, bool) {
 	if !d.HasAdjacent {
 		return own, held

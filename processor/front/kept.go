@@ -29,7 +29,7 @@ const keptDir = "ingress"
 // to live events.
 const keptRecords, keptBytes = 256, 1 << 20
 
-// kept has the events that wait on disk until Kafka is back.
+// kept has the events that wait on disk until Kafka is available again.
 type kept struct {
 	*shelf
 	more bool // whether a route of the file keeps further events
@@ -39,8 +39,8 @@ type kept struct {
 }
 
 // KeepIn makes the client keep the events of routes with on_kafka_unavailable: keep in a file below dir. most
-// limits the size of the file in bytes. The client also delivers events that an earlier run kept, whatever the
-// routes say now. Call KeepIn before Run.
+// limits the size of the file in bytes. The client also delivers events that an earlier run kept, even if no
+// route has on_kafka_unavailable: keep any more. Call KeepIn before Run.
 func (f *IngressClient) KeepIn(dir string, most int) error {
 	keeps := slices.ContainsFunc(f.routes.Routes, func(r *rules.Route) bool { return r.HTTP != nil && r.HTTP.Keep })
 	dir = filepath.Join(dir, keptDir, f.cfg.AppID)
@@ -117,7 +117,8 @@ func (f *IngressClient) KeptEvents() int {
 	return events
 }
 
-// has reports whether an event of the same key is kept: the new event then has to wait behind it.
+// has reports whether an event of the same key is kept on disk. A new event of the key must then be kept, too,
+// so that it is delivered after that event.
 func (k *kept) has(d *rules.Derived) bool {
 	if k == nil || d.Finding != rules.Keyed {
 		return false
@@ -149,9 +150,9 @@ func (k *kept) close(log *slog.Logger) {
 	k.shelf.close()
 }
 
-// keep stores an event on disk and returns ErrKept. If it cannot store the event, it returns why, the reason
-// for keeping it. The event is stored as it arrived: its key is derived again when it is delivered, because the
-// app and its routes may have changed by then.
+// keep stores an event on disk and returns ErrKept. If it cannot store the event, it returns the error why,
+// because of which the event was to be kept. The event is stored as it arrived: its key is derived again when
+// it is delivered, because the app and its routes may have changed by then.
 func (f *IngressClient) keep(s *Submission, d *rules.Derived, why error) error {
 	if f.kept == nil || !f.reached.Load() { // before Kafka was reached once, this is no outage
 		return why
@@ -190,8 +191,8 @@ func (f *IngressClient) deliverKept(ctx context.Context, at *clientState) {
 }
 
 // deliverSome produces the next kept events in their order, and removes from the file the events that all
-// in-sync replicas have. An event whose acknowledgement is lost is produced again, and is then a duplicate. The
-// other events do not wait for an event that Kafka refuses.
+// in-sync replicas have. An event whose acknowledgement is lost is produced again, and is then a duplicate. If
+// Kafka refuses an event, the other events do not wait for it.
 func (f *IngressClient) deliverSome(ctx context.Context, at *clientState) (delivered int, err error) {
 	entries, places, err := f.kept.peek(keptRecords, keptBytes)
 	if err != nil {
@@ -231,8 +232,8 @@ func (f *IngressClient) deliverSome(ctx context.Context, at *clientState) (deliv
 	return len(done) + len(passed), errors.Join(err, f.kept.take(done))
 }
 
-// outlast returns a context that is done bound after ctx. When the client stops, brokers mostly acknowledge
-// within this time what was sent, and the next process need not send it again.
+// outlast returns a context that is done some time (bound) after ctx is done. When the client stops, brokers
+// acknowledge most of the sent events within this time, so that the next process need not send them again.
 func outlast(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
 	longer, end := context.WithCancel(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() { time.AfterFunc(bound, end) })
@@ -261,7 +262,7 @@ func (f *IngressClient) deliverAlone(ctx context.Context, at *clientState, d *de
 	return err
 }
 
-// quarantine moves a kept event that no topic takes to a file of its own.
+// quarantine moves a kept event that no topic takes to a separate file.
 func (f *IngressClient) quarantine(entry []byte, why error) error {
 	path, err := f.kept.refuse(entry)
 	f.log.Error("a kept event is quarantined: no topic takes it", "error", why, "file", path,
@@ -302,7 +303,7 @@ func (f *IngressClient) beginKept(at *clientState, d *delivery) error {
 		case <-ctx.Done():
 		}
 		select {
-		case err := <-sent: // the result has arrived, whatever another event waited for
+		case err := <-sent: // the result of this event has already arrived
 			return f.sent(sender, rec, err)
 		default:
 			return ctx.Err()
@@ -312,9 +313,9 @@ func (f *IngressClient) beginKept(at *clientState, d *delivery) error {
 }
 
 // judgedAt returns the time, in ms, with which a kept event is judged; own is the event's own time. Events that
-// came after Kafka was back may have moved stream time on. If the event was in time when it arrived, it is
-// judged at most a window and half of the grace before now: with an earlier time it would soon be late, and the
-// row of its key may be gone.
+// came after Kafka was back may have moved stream time on. If the event was in time when it arrived, judgedAt
+// returns a time of at least now minus the window and half of the grace. With an earlier time the event would
+// soon be late, and the row of its key might already be evicted.
 func judgedAt(route *rules.Route, own int64, arrived, now time.Time) int64 {
 	if own < arrived.Add(-route.Window-route.Grace).UnixMilli() {
 		return own // the event would be late without the outage, too

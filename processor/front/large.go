@@ -9,10 +9,11 @@ import (
 	"oncebus/processor/app"
 )
 
-// A largeSender sends events that fit into their topic only if they are compressed. Each of them has to be
-// alone in its batch, so the largeSender sends one event at a time to a place: a partition of the repartition
-// topic, or a topic for which the client chooses the partition. While an event waits for a leader, events for
-// other places pass. The first such event makes the client for all of them.
+// A largeSender sends events that fit into their topic only if they are compressed. Each of these events has to
+// be alone in its batch, so the largeSender sends one event at a time to each place. A place is a partition of
+// the repartition topic, or a topic for which the client chooses the partition. If an event has to wait for the
+// leader of its partition, events for other places are sent meanwhile. The largeSender opens a Kafka client for
+// the first such event, and uses it for all later ones.
 type largeSender struct {
 	mu     sync.Mutex // not held while an event is sent, because close must be able to end the sending
 	places map[app.TaskID]*sync.Mutex
@@ -21,7 +22,7 @@ type largeSender struct {
 	closed bool
 }
 
-// send produces an event with the client that open makes, and gives the client up after an error.
+// send produces an event with the client that open makes, and closes the client after an error.
 func (l *largeSender) send(rec *kgo.Record, open func() (*kgo.Client, error)) error {
 	place := l.place(rec)
 	place.Lock()
@@ -64,8 +65,8 @@ func (l *largeSender) use(open func() (*kgo.Client, error)) (*kgo.Client, error)
 	return l.client, nil
 }
 
-// release ends the use of a client. A client that has failed gets no further event, and is closed after its
-// last one.
+// release ends the use of a client. A client that has failed gets no further event, and is closed when none of
+// its events is being sent any more.
 func (l *largeSender) release(client *kgo.Client, failed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +83,7 @@ func (l *largeSender) release(client *kgo.Client, failed bool) {
 	}
 }
 
-// close makes the events fail that are being sent, and refuses later events.
+// close ends the sending of all events with an error, and refuses later events.
 func (l *largeSender) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -36,8 +36,8 @@ func ingressTopics(t *app.Topology, routes *rules.Routes) []string {
 }
 
 // readLimits reads the limits of the topics to which the client produces, and of the outputs, to which the
-// judge emits the events. The client need not have rights on the outputs. Without them, only the judge refuses
-// an event that is too large for its output.
+// judge emits the events. The client need not have rights on the outputs. Without these rights the client
+// cannot refuse an event that is too large for its output; the judge then refuses it.
 func (f *IngressClient) readLimits(ctx context.Context, client *kgo.Client, at *clientState) (changed bool, err error) {
 	admin, topics := kadm.NewClient(client), ingressTopics(at.rt.Topology, f.routes)
 	all := slices.Clone(topics)
@@ -81,7 +81,7 @@ func fits(at *clientState, rec *kgo.Record, s *Submission, d *rules.Derived) err
 		return err
 	}
 	out := kgo.Record{Value: s.Value, Headers: wire.AppendForeign(nil, s.Headers)}
-	if d.Route.Prepartitioned { // otherwise the record key is the envelope, which the output record does not have
+	if d.Route.Prepartitioned { // on other routes the record key is the envelope, which the output record does not have
 		out.Key = rec.Key
 	}
 	n, most := wire.RecordBytes(&out), int(at.rt.Limit(d.Route.Output).MaxBytes)

@@ -31,9 +31,9 @@ const (
 	StepDone   PromotionStep = "done"   // the hold has ended
 )
 
-// Promote puts the shadow of the file's route in force. The hold has a limit until the act. If the promotion
-// cannot act within the limit, Promote undoes it. It calls did after each step; if the file is in force
-// already, it takes no step.
+// Promote makes the shadow of the file's route the key rule of the route. For this it holds the input. If the
+// promotion cannot put the new route set in force (the act) within the limit, Promote ends the hold and leaves
+// the old set in force. It calls did after each step; if the file is already in force, it takes no step.
 func (c *Changer) Promote(ctx context.Context, by string, limit time.Duration, did func(PromotionStep)) (*Promoted, error) {
 	p, err := c.promote(ctx, by, limit, did)
 	return p, c.explain(err)
@@ -97,7 +97,7 @@ func (c *Changer) promotable(ctx context.Context, namespace string) (*app.Shadow
 	return state, err
 }
 
-// act takes the steps up to and including the act.
+// act takes the steps of a promotion up to and including the one that puts the new set in force.
 func (c *Changer) act(ctx context.Context, d *Decider, namespace string, hold *app.Hold, limit time.Duration, by string, did func(PromotionStep)) (*app.ShadowState, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -149,8 +149,8 @@ func (c *Changer) end(ctx context.Context, d *Decider, hold *app.Hold) error {
 	}
 }
 
-// finish ends a promotion that has acted, if the processes have not ended it yet: the file is then the set in
-// force.
+// finish ends the hold of a promotion whose new set is already in force, if the processes have not ended the
+// hold yet.
 func (c *Changer) finish(ctx context.Context, d *Decider, set int64, did func(PromotionStep)) (*Promoted, error) {
 	rows, err := app.ReadRows(ctx, c.conn.Client, d.topology)
 	if err != nil {
@@ -169,7 +169,7 @@ func (c *Changer) finish(ctx context.Context, d *Decider, set int64, did func(Pr
 	return &Promoted{Set: set}, nil
 }
 
-// giveUp ends the hold of a promotion that has not acted.
+// giveUp ends the hold of a promotion whose new set is not in force.
 func (c *Changer) giveUp(ctx context.Context, d *Decider, hold *app.Hold) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// An Operation names an event whose outcome its sender may ask for. The ingress need not remember anything: any
-// process can ask, also after a restart.
+// An Operation names an event, so that its sender can ask for the outcome. The ingress need not remember
+// operations: any process can ask for the outcome, also after a restart.
 type Operation struct {
 	Route   *rules.Route
 	Digest  dedup.Digest
@@ -47,9 +47,9 @@ func (f *IngressClient) checkQueryLevel(rt *app.App) error {
 }
 
 // AskForOutcome asks the task of an operation for its outcome. The answer is the stored outcome with the
-// verdict replayed, in_progress, or a status without a claim. The query follows the event in its partition, so
-// the task has judged the event before it reads the query. The query starts no attempt. path is the path of the
-// request. The errors are the errors of SubmitAndWait.
+// verdict replayed, in_progress, or a status without a claim. The query is written to the partition of the
+// event, behind the event, so the task has judged the event before it reads the query. The query starts no
+// attempt. path is the path of the request. The errors are the errors of SubmitAndWait.
 func (f *IngressClient) AskForOutcome(ctx context.Context, path string, o *Operation) (wire.Answer, error) {
 	at, err := f.reach(ctx, false)
 	if err != nil {

@@ -85,7 +85,8 @@ func (i *Inspector) KeysOf(ctx context.Context, rec *kgo.Record) ([]rules.Derive
 		return nil, kafka.OperatorErrorf("record %s/%d/%d: header %s is %q, want 64 hexadecimal digits", rec.Topic, rec.Partition, rec.Offset, wire.HeaderKey, text)
 	}
 	key := [32]byte(b)
-	// The event itself tells more than its key: its details and the adjacent buckets.
+	// The record of the event is better than its key alone, because from the record the details and the
+	// adjacent buckets can be derived, too.
 	deriver := i.cfg.NewDeriver(i.routes)
 	for _, topic := range inputsOf(&headers, route) {
 		d, err := i.derive(ctx, deriver, rec, topic)

@@ -18,9 +18,9 @@ type produceFailure struct {
 }
 
 // renew replaces a producer that cannot recover. An idempotent producer writes nothing more once a broker has
-// rejected its producer id. A producer with outdated limits makes batches that the broker refuses. A producer
-// that knows a topic which was recreated since never writes to the topic again: in this case renew calls stop,
-// and the client opens the app again, which compares the topics with the manifest.
+// rejected its producer id. A producer with outdated limits makes batches that the broker refuses. If a topic
+// was deleted and recreated, a producer that knew the former topic never writes to it again. In this case renew
+// calls stop, and the client opens the app again, which compares the topics with the manifest.
 func (f *IngressClient) renew(ctx context.Context, reader *kgo.Client, at *clientState, stop context.CancelCauseFunc) {
 	for {
 		var b produceFailure

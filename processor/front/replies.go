@@ -37,8 +37,8 @@ type Reply struct {
 	Source  string // topic/partition/offset of the event
 }
 
-// Replies follows the replies topics of some routes from a position on. One goroutine may use it. It has a
-// Kafka client of its own, so that a slow follower delays no other follower.
+// Replies follows the replies topics of some routes from a position on. One goroutine may use it. Each Replies
+// has a separate Kafka client, so that a slow follower delays no other follower.
 type Replies struct {
 	client *kgo.Client
 	routes []string
@@ -205,9 +205,10 @@ func (r *Replies) decode(position string) error {
 	return nil
 }
 
-// Next calls each with the outcomes in the next records, and then the position is after each record. It waits
-// at most wait for records, and returns nil if there are none. The error is an error of each, or wraps
-// ErrKafkaUnavailable: in the latter case the follower must begin again from its position.
+// Next calls each with the outcomes in the next records. After a call of each, Position returns the position
+// after the record of that outcome. It waits at most wait for records, and returns nil if there are none. The
+// error is an error of each, or wraps ErrKafkaUnavailable: in the latter case the follower must begin again
+// from its position.
 func (r *Replies) Next(ctx context.Context, wait time.Duration, each func(*Reply) error) error {
 	polling, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -274,7 +275,8 @@ func (r *Replies) read(rec *kgo.Record) (*Reply, bool) {
 		}
 	}
 	reply.HasOutcome = true
-	// The position of an event that came by HTTP is in the repartition topic, of any generation.
+	// If an event came by HTTP, the topic in its position is a repartition topic, of the present or of an
+	// earlier generation.
 	topic, _, _ := strings.Cut(reply.Source, "/")
 	return reply, slices.Contains(r.routes, reply.Route) && app.GenerationOf(r.app.App, topic) > 0
 }

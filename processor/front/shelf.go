@@ -23,12 +23,12 @@ const (
 )
 
 // A shelf is a file of entries that outlives the process; its size in bytes is bounded. add returns once the
-// entry is on disk. The shelf empties the file once all entries were taken. After a crash an entry that was
-// taken may therefore come again, but no entry is missing.
+// entry is on disk. The shelf empties the file only when all entries were taken. Therefore an entry that was
+// taken may come again after a crash, but no entry is lost.
 //
 // Each entry is: its length, the checksum of the length, the checksum of the entry (4 bytes each), and the
-// bytes of the entry. The checksum of the length distinguishes a last entry that a crash has cut off from
-// damage: an entry for which add has returned is always whole.
+// bytes of the entry. With the checksum of the length, the shelf can tell damage from a last entry that a crash
+// has cut off. Only damage loses something, because an entry for which add has returned is always whole.
 type shelf struct {
 	dir  string
 	most int64
@@ -39,9 +39,9 @@ type shelf struct {
 	file *os.File
 	size int64 // of the entries, in bytes
 	next int64 // where the first entry begins that was not taken
-	// taken has the entries behind next that were taken: where they begin and end.
+	// taken has the entries behind next that were taken, each with its begin and end in the file.
 	taken map[int64]int64
-	// passed has the entries behind next that peek leaves out for now: where they begin and end.
+	// passed has the entries behind next that peek leaves out for now, each with its begin and end in the file.
 	passed  map[int64]int64
 	entries int    // number of entries that were not taken
 	written uint64 // number of entries written since the process began
@@ -97,9 +97,9 @@ func openOwn(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 }
 
-// load reads the entries. If the last entry is cut off, add has not returned for it and its request got no
-// answer, so load drops the entry. It quarantines a file with damage as it is, and keeps the file's whole
-// entries in a new file.
+// load reads the entries. If the last entry is cut off, the process ended before add returned, so the request
+// of the entry got no response, and load may drop the entry. It quarantines a file with damage as it is, and
+// keeps the file's whole entries in a new file.
 func (s *shelf) load(each func([]byte)) (found string, err error) {
 	info, err := s.file.Stat()
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *shelf) replace(whole [][2]int64, aside string) error {
 	return os.Rename(fresh.Name(), old.Name())
 }
 
-// makeDir makes a directory and its missing parents, so that their names outlive a crash of the machine.
+// makeDir makes a directory and its missing parents, so that their names survive a crash of the machine.
 func makeDir(dir string) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -174,7 +174,7 @@ func makeDir(dir string) error {
 	return syncDir(above)
 }
 
-// syncDir makes the names in a directory outlive a crash of the machine.
+// syncDir syncs a directory, so that the names in it survive a crash of the machine.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -235,7 +235,8 @@ func (s *shelf) add(entry []byte) error {
 		return failed
 	}
 	if err := s.sync(s.file); err != nil {
-		// The kernel may have forgotten what it could not write: a second sync would prove nothing.
+		// After a failed sync the kernel may have dropped the data that it could not write, so a second sync
+		// that succeeds would not prove that the data is on disk.
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.failed = err
@@ -267,8 +268,8 @@ func (s *shelf) write(entry []byte) (uint64, error) {
 	return s.written, nil
 }
 
-// peek returns the next entries, and where they are. It stops at a number of entries (most), and once the
-// entries have a size together (bytes). It leaves out entries that were taken or passed.
+// peek returns the next entries, and where they are. It returns at most most entries, and stops when they have
+// bytes bytes together. It leaves out entries that were taken, and entries for which pass was called.
 func (s *shelf) peek(most, bytes int) (entries [][]byte, places []span, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -303,8 +304,8 @@ func (s *shelf) recall() {
 	clear(s.passed)
 }
 
-// take removes entries: this process does not see them again. The file is emptied only after its last entry was
-// taken, so that the next process sees taken entries again if others are left.
+// take removes entries, so that this process does not get them again. The file is emptied only after its last
+// entry was taken; so if other entries are left in it, the next process gets the taken entries again.
 func (s *shelf) take(places []span) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -320,7 +321,8 @@ func (s *shelf) take(places []span) error {
 	return s.empty()
 }
 
-// heal empties a file that has no entry left after a failure, so that it can be used again.
+// heal is for a file that has failed: if no entry is left in the file, heal empties the file, so that it can be
+// used again.
 func (s *shelf) heal() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,7 +352,7 @@ func (s *shelf) left() (entries int, bytes int64, failed error) {
 	return s.entries, s.size, s.failed
 }
 
-// refuse adds an entry that no topic takes to a file of its own, and returns the path of this file.
+// refuse adds an entry that no topic takes to a separate file, and returns the path of this file.
 func (s *shelf) refuse(entry []byte) (path string, err error) {
 	path = filepath.Join(s.dir, refusedName)
 	f, err := openOwn(path)
@@ -362,7 +364,7 @@ func (s *shelf) refuse(entry []byte) (path string, err error) {
 		_, err = f.Write(framed(entry))
 		err = errors.Join(err, s.sync(f))
 	}
-	if err != nil { // the entry comes again, and a part of it would hide the entries behind it
+	if err != nil { // the entry will be refused again, and a half-written one would hide the entries behind it
 		err = errors.Join(err, f.Truncate(end))
 	}
 	return path, errors.Join(err, f.Close(), syncDir(s.dir))
@@ -377,6 +379,6 @@ func (s *shelf) aside() []string {
 
 // close closes the files. Entries that were not taken stay in the file.
 func (s *shelf) close() {
-	_ = s.file.Close() // all that counts was synced
+	_ = s.file.Close() // everything that matters was synced
 	_ = s.lock.Close() // and frees the directory
 }

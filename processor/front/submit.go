@@ -18,13 +18,13 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Errors of Submit and SubmitAndWait. If the client sends an event again after one of these errors and Kafka
-// has the first one, the second one is a duplicate. There are two exceptions, after which both may be emitted:
-// ErrMissingKey, and ErrUnacknowledged or ErrNoVerdict on a route that may forward events unchecked
+// Errors of Submit and SubmitAndWait. If a sender repeats an event after one of these errors, and Kafka already
+// has the first event, the second event is a duplicate. There are two exceptions, after which both events may
+// be emitted: ErrMissingKey, and ErrUnacknowledged or ErrNoVerdict on a route that may forward events unchecked
 // (rules.Route.MayForwardUnchecked).
 var (
-	// ErrKafkaUnavailable says that Kafka did not acknowledge the event in time, or that too many events of all
-	// paths wait. Kafka may still receive the event.
+	// ErrKafkaUnavailable says that Kafka did not acknowledge the event in time, or that the limit of waiting
+	// events of all paths is reached. Kafka may still receive the event.
 	ErrKafkaUnavailable = errors.New("kafka did not acknowledge the event")
 	// ErrUnacknowledged comes with ErrKafkaUnavailable if the event was sent: Kafka may have it. If
 	// ErrKafkaUnavailable comes without ErrUnacknowledged, Kafka never gets the event.
@@ -123,28 +123,27 @@ type addresses struct {
 
 // SubmitAndWait produces an event and returns the verdict on it. On a route with while_in_progress: wait, a
 // duplicate gets the outcome of the first event, or the verdict without an outcome if ctx is done before. In
-// the latter case the next request for the key takes over its place among the waiting requests.
+// the latter case the next request for the key takes over the place of this request among the waiting requests.
 func (f *IngressClient) SubmitAndWait(ctx context.Context, s *Submission, d *rules.Derived) (wire.Answer, error) {
 	return f.submitAndWait(ctx, s, d, wait{outcome: ctx, of: (*wire.Answer).Waits})
 }
 
 // SubmitAndAwaitOutcome does the same as SubmitAndWait, for a route with answer: outcome: the first request of
 // a key also waits for its outcome. ctx bounds the wait for the verdict, and outcome the wait for the outcome.
-// If outcome is done before, the answer is the verdict.
+// If outcome is done before the outcome arrives, the answer is the verdict.
 func (f *IngressClient) SubmitAndAwaitOutcome(ctx, outcome context.Context, s *Submission, d *rules.Derived) (wire.Answer, error) {
 	return f.submitAndWait(ctx, s, d, wait{outcome: outcome, of: (*wire.Answer).AwaitsOutcome})
 }
 
-// wait says after which answers an outcome follows for which the request waits, and until when the request
-// waits.
+// wait says after which answers the request goes on waiting for an outcome, and until when.
 type wait struct {
 	outcome context.Context //nolint:containedctx // of the request
 	of      func(*wire.Answer) bool
 }
 
-// submitAndWait registers the request for its answers, produces the event and waits. If events of the route
-// wait in the claim of their key, the request takes over the place of a request whose HTTP client is gone, or
-// leaves its own place later.
+// submitAndWait registers the request for its answers, produces the event and waits. On a route whose requests
+// wait in the claim of their key, the request takes over the place of an earlier request whose HTTP client is
+// gone. If its own client goes away later, the next request takes over its place.
 func (f *IngressClient) submitAndWait(ctx context.Context, s *Submission, d *rules.Derived, w wait) (wire.Answer, error) {
 	q := newWaiter(d)
 	id := f.inFlight.begin(q)
@@ -157,7 +156,7 @@ func (f *IngressClient) submitAndWait(ctx context.Context, s *Submission, d *rul
 	to.replaces = f.gone.take(d.Digest)
 	answer, err := f.waitForAnswer(ctx, s, d, q, to, w)
 	sent := err == nil || errors.Is(err, ErrNoVerdict)
-	if !sent && to.replaces.IsSet() { // the event may not be in Kafka, and then it took over no place
+	if !sent && to.replaces.IsSet() { // the event may not be in Kafka; then it has not taken over the place
 		f.gone.add(d.Digest, to.replaces)
 	}
 	if errors.Is(err, ErrNoVerdict) || errors.Is(err, ErrKafkaUnavailable) || answer.Waits() {
@@ -184,7 +183,7 @@ func (f *IngressClient) waitForAnswer(ctx context.Context, s *Submission, d *rul
 	return answer, nil
 }
 
-// await returns the next answer, or before if no answer arrives in time.
+// await returns the next answer; if no answer arrives in time, it returns before, the answer so far.
 func (f *IngressClient) await(ctx context.Context, answers <-chan wire.Answer, before wire.Answer) (answer wire.Answer, more bool) {
 	select {
 	case answer := <-answers:
@@ -200,7 +199,8 @@ func (f *IngressClient) await(ctx context.Context, answers <-chan wire.Answer, b
 	}
 }
 
-// publish produces an event. If Kafka is unavailable and the route says so, it keeps the event on disk.
+// publish produces an event. If Kafka is unavailable and the route has on_kafka_unavailable: keep, publish
+// keeps the event on disk.
 func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Derived, to addresses) error {
 	if s.Keep && f.kept.has(d) {
 		return f.keep(s, d, fmt.Errorf("%w: an earlier event of the key is kept", ErrKafkaUnavailable))
@@ -210,7 +210,7 @@ func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Der
 	// after a cancellation nobody waits for the response
 	case !s.Keep, !errors.Is(err, ErrKafkaUnavailable), errors.Is(ctx.Err(), context.Canceled):
 		return err
-	// Kafka may have the event, and would not find a second one to be its duplicate
+	// Kafka may have the event. A kept copy would be emitted, too, because without a key it is no duplicate
 	case d.Finding != rules.Keyed && errors.Is(err, ErrUnacknowledged):
 		return err
 	}
@@ -296,7 +296,7 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 //
 // The produce does not use ctx and is never cancelled: after a cancellation, a record that was acknowledged
 // later can be missing (franz-go #1217). A record may therefore be delivered after send has returned. If the
-// sender has repeated the event by then, one of the two is a duplicate.
+// sender has repeated the event by then, one of the two records is a duplicate.
 func (f *IngressClient) send(ctx context.Context, at *clientState, path string, rec *kgo.Record, waitForBroker bool) error {
 	sender, sent, err := f.begin(at, path, rec)
 	if err != nil {
@@ -317,7 +317,7 @@ func (f *IngressClient) send(ctx context.Context, at *clientState, path string, 
 	}
 }
 
-// begin hands a record of a path to the producer. The result arrives on the channel sent.
+// begin hands a record of a path to the producer. The result of the delivery arrives on the channel sent.
 func (f *IngressClient) begin(at *clientState, path string, rec *kgo.Record) (sender *kgo.Client, sent <-chan error, err error) {
 	if sender = f.sender.Load(); sender == nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrKafkaUnavailable, cmp.Or(f.Ready(), errStopping))
@@ -348,12 +348,13 @@ func (f *IngressClient) sent(sender *kgo.Client, rec *kgo.Record, err error) err
 	if !errors.Is(err, kgo.ErrMaxBuffered) && !errors.Is(err, kgo.ErrClientClosed) {
 		select {
 		case f.broken <- produceFailure{sender, err}:
-		default: // renew has an earlier failure to handle first
+		default: // renew still has to handle an earlier failure
 		}
 	}
 	if errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) {
-		// Either an operator has lowered a limit since the client read it: renew reads the limits again. Or the
-		// broker compresses the batch again, and makes it less small.
+		// There are two possible reasons. An operator may have lowered a limit since the client read it; renew
+		// then reads the limits again. Or the broker compresses the batch again, with less effect than the
+		// client.
 		if kafka.IsPrecompressed(rec) {
 			return fmt.Errorf("%w: topic %s refuses it: %w", ErrTooLarge, rec.Topic, err)
 		}

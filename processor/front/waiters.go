@@ -16,7 +16,7 @@ type waiter struct {
 	key      string // the event's dedup key as text; "" for a missing key
 	token    string // the token of a start or renewal, which has no key; "" for an event
 	adjacent bool   // whether the first event may be in an adjacent bucket
-	// waits says whether the verdict announced that the outcome follows; only deliver uses it.
+	// waits is true once the verdict has announced that an outcome follows; only deliver uses the field.
 	waits bool
 }
 
@@ -30,8 +30,9 @@ func newWaiter(d *rules.Derived) *waiter {
 
 // deliver sends an answer to the request, unless the answer is for another key: any producer of a raw topic
 // that knows the address can forge an answer. The answer to a start or renewal has the token of its attempt
-// instead of a key. After its own verdict a request may also get an answer with the key of the first event in
-// an adjacent bucket: the outcome, or in_progress if another request took over its place.
+// instead of a key. After the verdict on its own event, a request may get a further answer whose key is the key
+// of the first event in an adjacent bucket. That answer is the outcome, or in_progress if another request took
+// over the place of this request.
 func (q *waiter) deliver(a *wire.Answer) {
 	if a.Token != q.token || q.token == "" && a.Key != q.key && !(q.adjacent && q.waits && (a.HasOutcome || a.Verdict == dedup.InProgress)) {
 		return
@@ -43,8 +44,8 @@ func (q *waiter) deliver(a *wire.Answer) {
 	}
 }
 
-// waiters has the waiting requests by id. The ids are random, so that only those who can read the produced
-// records know them.
+// waiters has the waiting requests by id. The ids are random, so that only programs that can read the produced
+// records know the ids.
 type waiters struct {
 	mu      sync.Mutex
 	random  *rand.ChaCha8 // cryptographically strong, seeded by the system

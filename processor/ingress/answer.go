@@ -29,7 +29,7 @@ func (s *Server) submitForOutcome(ctx context.Context, r *http.Request, rq *requ
 	s.metrics.verdict.WithLabelValues(rq.route).Observe(time.Since(submitted).Seconds())
 	var response *response
 	switch {
-	case errors.Is(err, front.ErrNoVerdict) && derived.Finding == rules.KeyMissing: // Kafka has the event, and a second event without a key would run too
+	case errors.Is(err, front.ErrNoVerdict) && derived.Finding == rules.KeyMissing: // Kafka has the event, and a repeated event without a key would be executed, too
 		response = respondToVerdict(route, &wire.Answer{Verdict: dedup.MissingKey, Forwarded: true})
 	case err != nil:
 		response = s.respondToError(r, rq, err, route.HTTP).with(headerKey, rq.key)

@@ -54,9 +54,9 @@ func (a *authenticator) secrets() [][]byte {
 	return a.keys.secrets()
 }
 
-// signedWith returns the secret with which a valid request was signed: during a rotation the sender uses one of
-// two. If neither secret verifies the request as it is now, because the body was decompressed since, signedWith
-// returns the current secret.
+// signedWith returns the secret with which a valid request was signed: during a rotation the sender may use
+// either of two secrets. If neither secret verifies the request in its present form, because the body was
+// decompressed after the verification, signedWith returns the current secret.
 func (a *authenticator) signedWith(r signature.Request, now time.Time) []byte {
 	secrets := a.keys.secrets()
 	for _, secret := range secrets {
@@ -82,8 +82,8 @@ func newVerifier(s *rules.Signature, window time.Duration) (*signature.Verifier,
 }
 
 // aheadOf returns how far a timestamp may be ahead of the server's clock. A request whose timestamp is in the
-// future stays valid for that much longer, and the window must cover the first event for as long as a replay is
-// valid.
+// future is valid for longer, by as much as the timestamp is ahead. For all that time a replay of the request
+// must be a duplicate, so the window bounds how far ahead a timestamp may be.
 func aheadOf(s *rules.Signature, window time.Duration) time.Duration {
 	return min(s.Tolerance, window-s.Tolerance)
 }
@@ -96,8 +96,8 @@ func challenge(s *rules.Signature) string {
 	return fmt.Sprintf("Signature scheme=%q", s.Scheme)
 }
 
-// signatureReasons maps the errors of a 401 to the metric's label. The reasons are for the operator; the sender
-// learns only that the signature was rejected.
+// signatureReasons has, for each error that leads to a 401, the value of the metric's label. The reasons are
+// for the operator; the sender learns only that the signature was rejected.
 var signatureReasons = []struct {
 	err    error
 	reason string

@@ -14,8 +14,8 @@ import (
 const firstReadBytes = 16 << 10
 
 // refuseHead returns the response to a request that the server refuses whatever its body is, and nil for every
-// other request. A client that lacks the secret, or replays a request that it captured long ago, therefore
-// occupies no place among the in-flight requests, and the server does not read its body.
+// other request. Therefore a client that does not know the secret, or replays a request that was captured long
+// ago, occupies no place among the in-flight requests, and the server does not read its body.
 func (s *Server) refuseHead(w http.ResponseWriter, r *http.Request, rq *request, rules *bodyRules) *response {
 	_, rejected := rules.codingOf(r.Header)
 	if rejected == nil {
@@ -57,8 +57,8 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, ru
 			return nil, s.unauthorised(rq, rules, err)
 		}
 	}
-	// The endpoint counts the request only now that the whole body is here: a slow body counts for its source
-	// alone.
+	// The endpoint counts the request only now that the whole body is here: while a slow body is arriving, the
+	// request counts only for its source.
 	if err := rq.limits.verify(); err != nil {
 		return nil, s.rejectBusy(rq, err)
 	}

@@ -12,10 +12,10 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// appendEventAttributes appends a record header for each CloudEvents attribute in the headers of a request. The
-// Kafka binding (1.0.2, section 3.2.3) has the attribute's value as UTF-8, the HTTP binding (1.0.2, section
-// 3.1.3.2) has it percent-encoded. Decoding it gives an event the same key in both bindings and in all modes.
-// The error is the detail of the problem.
+// appendEventAttributes appends a record header for each CloudEvents attribute in the headers of a request. In
+// the Kafka binding (1.0.2, section 3.2.3) the attribute's value is UTF-8; in the HTTP binding (1.0.2, section
+// 3.1.3.2) it is percent-encoded. appendEventAttributes decodes the value, so that an event has the same key in
+// both bindings and in all modes. The error is the detail of the problem.
 func appendEventAttributes(headers []dedup.Header, in http.Header) ([]dedup.Header, error) {
 	var names []string
 	for name := range in {
@@ -31,7 +31,7 @@ func appendEventAttributes(headers []dedup.Header, in http.Header) ([]dedup.Head
 		}
 		values := in[name]
 		if len(values) > 1 {
-			// Two readers of the event could use different values.
+			// If the header came twice, two readers of the event could use different values.
 			return nil, fmt.Errorf("header %s: it came %d times, want one", name, len(values))
 		}
 		value, err := decodeEventAttribute(values[0])

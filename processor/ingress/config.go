@@ -23,8 +23,8 @@ type Config struct {
 	// file with its private key, both in PEM. Without them the server speaks no TLS.
 	TLSCertFile string `env:"TLS_CERT_FILE" help:"PEM file of the server certificate; without it there is no TLS; the files are read again when they change"`
 	TLSKeyFile  string `env:"TLS_KEY_FILE" help:"PEM file of the server certificate's private key"`
-	// TLSClientCAFile is a PEM file with the authorities one of which must have signed the certificate of a
-	// client. If it is "", clients need no certificate.
+	// TLSClientCAFile is a PEM file with certificate authorities: a client must have a certificate that one of
+	// these authorities has signed. If it is "", clients need no certificate.
 	TLSClientCAFile string `env:"TLS_CLIENT_CA_FILE" help:"PEM file of the authorities of client certificates, which are then required"`
 
 	// MaxRequests is the limit of in-flight requests with events, including the requests that wait for a
@@ -32,23 +32,24 @@ type Config struct {
 	// have a separate limit of the same size. 1 to RequestsMax.
 	MaxRequests int `env:"MAX_REQUESTS" envDefault:"4096" help:"in-flight requests with events, as many with outcomes, and as many that ask for one; others get 503"`
 	// MaxRequestsPerSource is the part of MaxRequests that a single client address may have in flight; further
-	// requests of that address get 503. With 0 an address may have as many as are still free, so a single
-	// address alone gets half. A higher value is for clients that share an address, such as those behind a
-	// proxy that is not in TrustedProxies. Such clients may then use an equally large part of MaxBodyBytes. At
-	// most MaxRequests.
+	// requests of that address get 503. With 0 an address may have as many requests in flight as are still
+	// free, so a single address alone gets half of MaxRequests. A higher value is for clients that share an
+	// address, such as clients behind a proxy that is not in TrustedProxies. The clients of that address may
+	// then use an equally large part of MaxBodyBytes. At most MaxRequests.
 	MaxRequestsPerSource int `env:"MAX_REQUESTS_PER_SOURCE" envDefault:"0" help:"in-flight requests of one client address; others get 503; 0: as many as are free, so one address alone gets half"`
 	// MaxConnections is the limit of open connections. At the limit a new connection replaces one that has no
 	// request; if every connection has a request, the new one waits to be accepted. 1 to RequestsMax.
 	MaxConnections int `env:"MAX_CONNECTIONS" envDefault:"16384" help:"open connections; at the limit a new one replaces one without a request, or waits if each has one"`
-	// MaxBodyBytes is the memory in bytes for the bodies of in-flight events; requests beyond it get 503.
-	// Outcomes have as much memory of their own. At least the largest max_body of a route, and at least 1 MiB
-	// if routes receive outcomes.
+	// MaxBodyBytes is the memory in bytes for the bodies of in-flight events; requests beyond it get 503. The
+	// bodies of outcomes have a separate limit of the same size. At least the largest max_body of a route, and
+	// at least 1 MiB if routes receive outcomes.
 	MaxBodyBytes int `env:"MAX_BODY_BYTES" envDefault:"268435456" help:"bytes of the bodies of in-flight events, and as many of outcomes; others get 503"`
 	// KeepBytes bounds the file with the events that wait for Kafka, for routes with on_kafka_unavailable:
 	// keep. An event that does not fit gets 503.
 	KeepBytes int `env:"KEEP_BYTES" envDefault:"268435456" help:"bytes of the file in ONCEBUS_STATE_DIR with events that wait for Kafka, of routes with on_kafka_unavailable: keep; others get 503"`
 	// MaxHeaderBytes bounds the request line and the headers of a request; in HTTP/2 each header counts 32
-	// bytes more. net/http itself reads up to twice as much. 1 KiB to 1 MiB.
+	// bytes more. net/http itself reads up to twice as many bytes before it refuses a request. The value is
+	// from 1 KiB to 1 MiB.
 	MaxHeaderBytes int `env:"MAX_HEADER_BYTES" envDefault:"16384" help:"bytes of a request's headers; more get 431"`
 
 	// ReadTimeout bounds the time to receive the headers of a request, and again the time to receive its body.
@@ -58,8 +59,8 @@ type Config struct {
 	WriteTimeout time.Duration `env:"WRITE_TIMEOUT" envDefault:"60s" help:"longest time from a request's headers to the end of its response"`
 	// IdleTimeout is how long a connection stays open without a request.
 	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" envDefault:"2m" help:"longest time a connection stays open without a request"`
-	// Drain is how long the in-flight requests may take when the server stops; the requests that are then still
-	// in flight get 503 or 504.
+	// Drain is how long the in-flight requests may take when the server stops; requests that are still in
+	// flight after that time get 503 or 504.
 	Drain time.Duration `env:"DRAIN" envDefault:"20s" help:"how long in-flight requests may take at a stop; comes before ONCEBUS_STOP_TIMEOUT"`
 
 	// TrustedProxies are the networks whose X-Forwarded-For the server trusts.

@@ -18,8 +18,8 @@ import (
 // the next chunk will be, empty lines before a request, and the responses that net/http itself writes to
 // malformed HTTP, which connection replaces by problems.
 //
-// With TLS, connection wraps the TLS connection, so that net/http takes it for a plain one. net/http then
-// recognises HTTP/2 by its preface, as it does without TLS.
+// With TLS, connection wraps the TLS connection, so that net/http treats it as a plain connection. net/http
+// then recognises HTTP/2 by its preface, as it does without TLS.
 type connection struct {
 	net.Conn
 	raw net.Conn // the TCP connection below TLS
@@ -59,7 +59,7 @@ func withConnection(ctx context.Context, conn net.Conn) context.Context {
 
 // connectionState is the ConnState callback of the http.Server.
 func connectionState(conn net.Conn, state http.ConnState) {
-	// Between the end of a response and the call of the next handler, any response is by net/http itself.
+	// Between the end of a response and the call of the next handler, only net/http itself writes responses.
 	if c, ok := conn.(*connection); ok && (state == http.StateActive || state == http.StateIdle) {
 		c.mu.Lock()
 		c.handled = false

@@ -11,8 +11,8 @@ import (
 // the one that has been without a request for longest: it is idle, or has sent nothing, or only a part of a
 // head. If every connection has a request, a new one waits.
 //
-// connections does not divide the connections among clients: a proxy does. Nor does it limit how long a head
-// may take: net/http does.
+// connections does not divide the connections among clients; a proxy can do that. It does not limit how long
+// the head of a request may take either; net/http does that.
 type connections struct {
 	net.Listener
 	server *Server

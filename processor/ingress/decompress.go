@@ -58,7 +58,7 @@ func (s *Server) decompress(rq *request, rules *bodyRules, coding string, body [
 	switch {
 	case isLimit(err):
 		return nil, s.rejectBusy(rq, err)
-	case int64(len(plain)) > limit: // before the error: the rest of a bomb is not read
+	case int64(len(plain)) > limit: // comes before the case of the error, because the rest of a decompression bomb is not read
 		return nil, problemTooLarge.respond(fmt.Sprintf("the limit of the decompressed body is %d bytes", limit))
 	case err != nil || sent.Len() > 0: // bytes after the end are no part of the event
 		return nil, problemBrokenEncoding.respond("want a body in " + coding)

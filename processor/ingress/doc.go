@@ -27,10 +27,10 @@
 //
 // # Invariants
 //
-// After a 2xx, all in-sync replicas have acknowledged the event; on a route with on_kafka_unavailable: keep, the event is
-// at least on the disk of this process (front.IngressClient.KeepIn). Without a 2xx the client may retry: the task
-// recognises the retry as a duplicate. There are two exceptions. An event without a key may be emitted twice, and so may an
-// event that its route may forward unchecked: the problem in that response has a type of its own.
+// After a 2xx, all in-sync replicas have acknowledged the event; on a route with on_kafka_unavailable: keep,
+// the event is at least on the disk of this process (front.IngressClient.KeepIn). Without a 2xx the client may
+// retry: the task recognises the retry as a duplicate. Two kinds of events may be emitted twice: events without
+// a key, and events on a route that may forward unchecked, for which the response is a separate problem.
 //
 // Every resource that a client can occupy has a limit: connections, in-flight requests, the bytes of bodies and headers,
 // and the times to receive a request, to write a response and to keep a connection idle. front.IngressClient limits the
@@ -52,9 +52,9 @@
 // ServeHTTP panics when the client has disconnected: if it returned instead, net/http would send a 200. receive clears the
 // read deadline: if it were kept, net/http would end the wait for the verdict as if the client had disconnected.
 //
-// The connection closes after every chunked request: net/http hides from us whether the request had a Content-Length as
-// well (beginRequest). Outcomes have limits of their own, and so have requests that ask for an outcome, because senders
-// that wait for an outcome must block neither. A location (location.go) gives no access by itself.
+// The connection closes after every chunked request: net/http hides from us whether the request had a
+// Content-Length as well (beginRequest). Outcomes, and requests that ask for an outcome, have separate limits,
+// so that senders that wait for an outcome block neither. A location (location.go) gives no access by itself.
 //
 // security.Reloaded has no goroutine: it reads a file again when a request or a connection needs the content.
 package ingress

@@ -16,7 +16,7 @@ import (
 )
 
 // endpoint is a path that receives the events of one topic. All its routes have equal HTTP settings, except for
-// the settings that apply only once the event has its route.
+// the settings that the server uses only after it has found the route of an event.
 type endpoint struct {
 	*rules.HTTP // of the first route
 
@@ -75,7 +75,8 @@ type bodyRules struct {
 }
 
 // outcomeMaxBytes is the lowest limit of the body of an outcome, however small the events are. It is larger
-// than every result_limit: a longer result is not stored, but the outcome itself must arrive.
+// than every result_limit: a result over result_limit is not stored, but the server must still accept the
+// outcome itself.
 const outcomeMaxBytes = 1 << 20
 
 func outcomeLimit(h *rules.HTTP) int { return max(h.MaxBody, outcomeMaxBytes) }
@@ -195,7 +196,7 @@ func shortestWindow(path string, routes *rules.Routes) time.Duration {
 }
 
 // routeOf returns r if this endpoint serves it. Otherwise it returns false and the first route of the endpoint,
-// whose settings then apply.
+// whose settings then apply to the request.
 func (e *endpoint) routeOf(r *rules.Route) (*rules.Route, bool) {
 	if r != nil && r.HTTP != nil && r.HTTP.Path == e.Path {
 		return r, true
@@ -226,7 +227,7 @@ func (e *endpoint) recordHeaders(in http.Header) ([]dedup.Header, error) {
 				return nil, err
 			}
 			if value == "" {
-				continue // an empty key would be one key that all such requests share
+				continue // all requests with an empty header would share one key
 			}
 		}
 		headers = append(headers, dedup.Header{Key: c.to, Value: []byte(value)})

@@ -107,8 +107,8 @@ func (s *Server) derive(ctx context.Context, event *front.Submission) (rules.Der
 	return s.front.Derive(event)
 }
 
-// submit produces the event and responds. A task gives no verdict on an event without a key that the route
-// accepts, so submit waits for none, unless the event waits for its outcome.
+// submit produces the event and responds. If the route accepts events without a key, a task gives no verdict on
+// such an event, so submit does not wait for a verdict, unless the sender waits for the outcome.
 func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route *rules.Route, event *front.Submission, derived *rules.Derived) *response {
 	if route.HTTP.Answer != nil && (derived.Finding == rules.Keyed || route.OnMissingKey == rules.Forward) {
 		return s.submitForOutcome(ctx, r, rq, route, event, derived)
@@ -161,10 +161,10 @@ func (s *Server) respondToError(r *http.Request, rq *request, err error, h *rule
 }
 
 // errUnchecked means that the event of a failed request may be in Kafka, and that its route may forward events
-// unchecked: a retry of the event may be emitted a second time.
+// unchecked: if the sender retries, the event may be emitted a second time.
 var errUnchecked = errors.New("the route may forward the event unchecked")
 
-// markUnchecked wraps err in errUnchecked if the event has a key and errUnchecked is true of it.
+// markUnchecked wraps err in errUnchecked if the event has a key and errUnchecked applies to it.
 func markUnchecked(err error, route *rules.Route, derived *rules.Derived) error {
 	perhapsStored := errors.Is(err, front.ErrNoVerdict) || errors.Is(err, front.ErrUnacknowledged)
 	if perhapsStored && derived.Finding == rules.Keyed && route.MayForwardUnchecked() {

@@ -16,7 +16,8 @@ import (
 
 // A follower is a client that receives the outcomes of its path as server-sent events (html.spec.whatwg.org,
 // section 9.2). Each follower has its own Kafka reader and one goroutine. The server disconnects a follower
-// that reads too slowly; it can connect again and continue after the last id that it has received.
+// that reads too slowly; the client can then connect again, and continue after the last id that it has
+// received.
 
 const (
 	// eventStream is the media type of server-sent events.
@@ -39,7 +40,7 @@ type pushed struct {
 	Attempt     uint32 `json:"attempt"`
 	Source      string `json:"source"`
 	Request     string `json:"request,omitempty"`
-	// Status, ContentType and the body are those of the HTTP response that a waiting sender gets.
+	// Status, ContentType and the body are the same as in the HTTP response that a waiting sender gets.
 	Status      int    `json:"status"`
 	ContentType string `json:"content_type,omitempty"`
 	Body        string `json:"body,omitempty"`

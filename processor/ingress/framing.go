@@ -7,9 +7,9 @@ import (
 )
 
 // framing parses the requests on an HTTP/1 connection in parallel to net/http, up to the first chunked body,
-// after which the connection closes. It finds two things that net/http hides from a handler: how long the next
-// chunk will be, and whether any byte of the next request has come. When framing cannot follow, its state is
-// lost, and it reports neither.
+// after which the connection closes. It finds out two things that net/http hides from a handler: how long the
+// next chunk will be, and whether any byte of the next request has arrived. If framing cannot parse the bytes,
+// its state becomes lost, and from then on it reports neither.
 type framing struct {
 	state framingState
 	line  []byte // the begin of the current line, at most lineMax bytes
@@ -35,16 +35,17 @@ const (
 	lost // the parser cannot follow, or is behind a chunked body
 )
 
-// lineMax is how many bytes of a line framing keeps. Everything that it needs is at the begin of a line.
+// lineMax is how many bytes of a line framing keeps. Everything that framing needs is at the beginning of a
+// line.
 const lineMax = 128
 
-// http2Begin is the first line of an HTTP/2 connection. What follows it is not made of lines.
+// http2Begin is the first line of an HTTP/2 connection. The bytes after it are HTTP/2 frames and not lines.
 const http2Begin = "PRI * HTTP/2.0"
 
-// between reports whether no byte of the next message has come.
+// between reports whether no byte of the next message has arrived yet.
 func (f *framing) between() bool { return f.state == inHead && f.lines == 0 && len(f.line) == 0 }
 
-// chunk returns how many bytes of the current chunk are still to come.
+// chunk returns how many bytes of the current chunk have not arrived yet.
 func (f *framing) chunk() uint64 {
 	if f.state != inChunk {
 		return 0
@@ -96,7 +97,8 @@ func (f *framing) endLine(line []byte) {
 	}
 }
 
-// endHeadLine takes a line of a request's head: it looks for the headers that tell how the body ends.
+// endHeadLine processes a complete line of a request's head: it looks for the headers that determine where the
+// body ends.
 func (f *framing) endHeadLine(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte{':'})
 	f.lines++

@@ -98,8 +98,8 @@ func (s *Server) leaveBody(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusedBody)) // works on every connection of http.Server
 }
 
-// Bytes of a header line without name and value, and what HTTP/2 adds to a header (RFC
-// 9113, section 6.5.2).
+// headerLineBytes is the length of a header line of HTTP/1 without name and value; headerFieldBytes is what
+// HTTP/2 adds to the length of name and value (RFC 9113, section 6.5.2).
 const headerLineBytes, headerFieldBytes = 4, 32
 
 // headerBytes returns the size of the request line and the headers, counted as the request's HTTP version

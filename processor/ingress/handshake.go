@@ -19,8 +19,8 @@ import (
 // A handshake is a request by which a provider asks whether the endpoint is the right one. The responses in
 // this file end the request: nothing of it is produced to Kafka.
 
-// textType is the content type of a challenge that the server sends back. With nosniff, no browser takes it for
-// anything but text.
+// textType is the content type of a challenge that the server sends back. Together with the header nosniff it
+// prevents a browser from rendering the challenge as anything but text.
 const textType = "text/plain; charset=utf-8"
 
 // Parameters of Meta's handshake.
@@ -83,7 +83,7 @@ func (e *endpoint) answerHandshake(r signature.Request, received time.Time) *res
 			return handshakeJSON(map[string]string{"plainToken": b.Payload.PlainToken, "encryptedToken": zoomToken(e.body.auth.signedWith(r, received), b.Payload.PlainToken)})
 		}
 	case rules.DiscordHandshake:
-		switch { // an event of a webhook has type 1 as well, but it also has the field event
+		switch { // a webhook event has type 1, too, but unlike a handshake it also has the field event
 		case b.Type == 0.0:
 			return &response{status: http.StatusNoContent, name: handshakeName}
 		case b.Type == 1.0 && b.Event == nil:

@@ -28,8 +28,8 @@ const (
 	headerLanguage = "Content-Language"
 )
 
-// draftProblems has the problems of section 2.7 of the draft, by the name of the problem that a route without
-// idempotency_key responds with. Titles and details are those of the draft's examples.
+// draftProblems has the problems of section 2.7 of the draft, by the name of the problem with which a route
+// without idempotency_key would respond. Titles and details are those of the draft's examples.
 var draftProblems = map[string]struct {
 	problem
 	detail string

@@ -10,7 +10,7 @@ import (
 )
 
 // requestLimits bounds the in-flight requests and the memory of their bodies: in total, per source and per
-// endpoint, so that no single source and no single endpoint can occupy what all need.
+// endpoint, so that no single source and no single endpoint can occupy everything.
 //
 // A source may use as much as is free, an endpoint twice as much as is free. For example, a source that floods
 // the server alone gets half of the total, an endpoint alone gets two thirds, and several sources that flood at
@@ -40,7 +40,7 @@ type usage struct {
 // endpointUsage is what the verified requests of an endpoint use.
 type endpointUsage struct {
 	usage
-	max int64 // requests; 0: twice what is free, as requestLimits describes
+	max int64 // most requests; 0: as many as twice the free ones, as requestLimits describes
 }
 
 func newRequestLimits(cfg Config, endpoints int, m *metrics) *requestLimits {
@@ -111,15 +111,15 @@ func (l *requestLimits) reserve(source netip.Addr, endpoint *endpointUsage, sign
 	return r, nil
 }
 
-// endpointIsFull reports whether an endpoint may have no further request while all endpoints together may have
-// free more.
+// endpointIsFull reports whether an endpoint must not have a further request, if free is the number of requests
+// that all endpoints together may still have.
 func (l *requestLimits) endpointIsFull(e *endpointUsage, free int64) bool {
 	return e.max > 0 && e.requests >= e.max || e.max == 0 && l.endpoints > 1 && e.requests >= 2*free
 }
 
-// endpointBytesFull reports whether n more bytes are too many for an endpoint that has others further requests,
-// if they leave free bytes. The only request of an endpoint may use all memory, because the endpoint promises
-// max_body.
+// endpointBytesFull reports whether n more bytes are too many for an endpoint. others is the number of further
+// requests of the endpoint; free is how many bytes would remain free. The only request of an endpoint may use
+// all memory, because the endpoint promises max_body.
 func (l *requestLimits) endpointBytesFull(e *endpointUsage, n, free, others int64) bool {
 	return l.endpoints > 1 && others > 0 && e.bytes+n > 2*free
 }
@@ -145,8 +145,8 @@ func (r *reservation) verify() error {
 }
 
 // grow reserves n more bytes for the body, or returns the limit that they would exceed. The bodies of a source
-// with several requests may take as many bytes as remain free, or, if that is more, the same share of
-// MaxBodyBytes as MaxRequestsPerSource is of MaxRequests.
+// with several requests may take as many bytes as remain free. If MaxRequestsPerSource is set, they may also
+// take the same share of MaxBodyBytes as MaxRequestsPerSource is of MaxRequests, if that is more.
 func (r *reservation) grow(n int64) error {
 	l := r.limits
 	l.mu.Lock()

@@ -14,8 +14,9 @@ import (
 )
 
 // A location is the URL of an operation. The ingress keeps no table of locations: the last element of the path
-// encodes the operation itself. A location is no secret, and it gives no access: a GET of it is authenticated
-// like a POST, and tells no more than the same POST would when sent again.
+// encodes the operation itself. A location is no secret, and it gives no access: the server authenticates a GET
+// of a location like a POST, and the response tells no more than the response to the same POST sent again would
+// tell.
 
 // locationVersion is the first byte of the encoded operation.
 const locationVersion = 1

@@ -18,8 +18,8 @@ const (
 	reasonQuota    = "quota"  // the tenant is over its quota
 )
 
-// limitReasons has the value of the label and the detail of the problem for each limit: those of requestLimits,
-// and the limit of the events that wait for Kafka.
+// limitReasons has the value of the label and the detail of the problem for each limit: the limits of
+// requestLimits, and the limit of the events that wait for Kafka.
 var limitReasons = []struct {
 	err            error
 	reason, detail string

@@ -51,15 +51,15 @@ func malformedKey(h *rules.HTTP) []sample {
 	return []sample{{response: invalidHeaders(h, &malformedKeyError{})}}
 }
 
-// withPreference adds, for each response, the form that it has if the server applied a preference of the
-// request.
+// withPreference adds to each response the form that this response has if the server applied a preference of
+// the request.
 func withPreference(samples []sample, h *rules.HTTP) []sample {
 	if h.Answer == nil {
 		return samples
 	}
 	for _, s := range samples[:len(samples):len(samples)] {
 		if s.verdict == "" && s.header.Get(headerKey) == "" {
-			continue // before the event was submitted
+			continue // such a response is sent before the event is submitted, when no preference was applied yet
 		}
 		applied := *s.response
 		applied.header = maps.Clone(s.header)

@@ -27,8 +27,8 @@ type sample struct {
 }
 
 // eventSamples returns the responses to events of routes with the same path: each response once with the
-// verdict alone, and once with every optional header. A header that all samples of a status have is therefore
-// always present.
+// verdict alone, and once with every optional header. So if all samples of a status have a header, the header
+// is always present in responses with that status.
 func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	h := routes[0].HTTP
 	samples := append(receiveSamples(&h.Signature, &bodyRules{decompress: h.Decompress}), sample{response: problemInvalid.respond("")}, sample{response: problemMediaType.respond("")})
@@ -95,7 +95,7 @@ func verdictSamples(r *rules.Route) []sample {
 	return samples
 }
 
-// mayMiss reports whether an event can arrive at this path that none of the path's routes matches.
+// mayMiss reports whether an event can arrive at the path of r and match none of the routes of that path.
 func mayMiss(routes []*rules.Route, all *rules.Routes) bool {
 	for _, r := range all.Routes { // in the order of the file: an event belongs to the first route that matches
 		switch {
@@ -312,7 +312,8 @@ func describeStatus(samples []sample) *responseObject {
 	}
 	for _, s := range samples {
 		for name := range s.header {
-			// Connection belongs to the connection, and HTTP/2 has none.
+			// The header Connection is about the connection and not about the response, and HTTP/2 does not
+			// have it.
 			if !s.other && name != "Connection" {
 				o.Headers[name] = headerReference(name, headers[name] == len(samples))
 			}

@@ -21,8 +21,8 @@ const (
 	headerOutcome      = "Oncebus-Outcome"       // the kind of the outcome
 	headerStartID      = "Oncebus-Start-Id"      // names the executor that asks with start or renew
 	headerResultStatus = "Oncebus-Result-Status" // the status of the response that duplicates get
-	// headerEmpty with the value true makes an empty body an empty result. Without it, an empty body is a null
-	// result.
+	// headerEmpty with the value true makes an empty body an empty result. Without this header, an empty body
+	// is a null result.
 	headerEmpty       = "Oncebus-Empty"
 	headerContentType = "Content-Type" // of the result, and of its replays
 )
@@ -63,7 +63,7 @@ func (s *Server) receiveOutcome(w http.ResponseWriter, r *http.Request, rq *requ
 	token := []byte(r.Header.Get(headerClaimToken))
 	var answer wire.Answer
 	for _, route := range e.routes {
-		// The token tells its namespace, and every route rejects the tokens of other namespaces.
+		// The claim token contains its namespace, and every route rejects a token of another namespace.
 		switch {
 		case len(token) == 0:
 			err = s.front.SubmitUnclaimed(ctx, route, []byte(r.Header.Get(headerReplyTo)), kind, body, headers)
@@ -99,7 +99,8 @@ func respondToQuestion(a *wire.Answer) *response {
 }
 
 // readOutcomeHeaders parses the headers of an outcome. It refuses headers that are ambiguous, or that could not
-// be replayed unchanged to a duplicate: this is the last moment at which the executor can correct them.
+// be replayed unchanged to a duplicate: this is the last moment at which the executor learns of the mistake and
+// can correct the headers.
 func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, error) {
 	for _, name := range []string{headerClaimToken, headerReplyTo, headerOutcome, headerStartID, headerResultStatus, headerEmpty, headerContentType} {
 		if n := len(in.Values(name)); n > 1 {

@@ -14,9 +14,9 @@ import (
 )
 
 // limitersMax bounds how many sources an endpoint tracks, and how many tenants; each needs some 200 bytes.
-// Beyond the bound the server forgets the source or tenant that it has not seen for longest, which gets its
-// full burst again when it returns. With so many sources the endpoint's own rate is the effective limit, and
-// the tasks check the quota of a tenant too.
+// Beyond the bound the server forgets the source or tenant that it has not seen for longest, so when that
+// source or tenant returns, it gets its full burst again. With so many sources the endpoint's own rate is the
+// effective limit, and the tasks check the quota of a tenant too.
 const limitersMax = 16_384
 
 // rateLimiter is a token bucket. A nil rateLimiter does not limit.

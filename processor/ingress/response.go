@@ -65,7 +65,7 @@ func configured(name string, r rules.Response) *response {
 	return &response{status: r.Status, name: name, contentType: r.ContentType, body: []byte(r.Body)}
 }
 
-// statusDisconnected stands in log and metrics for a client that disconnected before its response.
+// statusDisconnected is the status that log and metrics show if a client disconnected before its response.
 const statusDisconnected = 499
 
 // disconnected returns the response that makes ServeHTTP close the connection without sending anything.
@@ -140,8 +140,8 @@ func (r *response) write(w http.ResponseWriter) {
 
 func (r *response) statusText() string { return strconv.Itoa(r.status) }
 
-// implicit returns the bytes of a response that connection writes in place of one of net/http. net/http closes
-// the connection after it.
+// implicit returns the bytes of a response that connection writes in place of a response of net/http. After
+// these bytes net/http closes the connection.
 func (r *response) implicit() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", r.status, http.StatusText(r.status))

@@ -27,9 +27,9 @@ type Server struct {
 	metrics   *metrics
 	openAPI   struct{ plain, compressed []byte } // used if Config.OpenAPI is set
 
-	// Outcomes have limits of their own, because duplicates that wait for an outcome must not block that
-	// outcome. Senders who ask for an outcome have limits of their own too: senders who wait must not block
-	// them. Followers have their own limits, because they stay connected.
+	// Requests with outcomes have separate limits, because duplicates that wait for an outcome must not block
+	// that outcome. Requests that ask for an outcome (lookups) have separate limits, too, because senders that
+	// wait must not block them. Followers have separate limits, because they stay connected.
 	events, outcomes, lookups, followers *requestLimits
 	stopping                             context.Context //nolint:containedctx // of the server: done when Serve ends followers
 	stop                                 context.CancelFunc
@@ -165,8 +165,8 @@ func (s *Server) httpServer(base context.Context) *http.Server {
 		ReadTimeout:       s.cfg.ReadTimeout,
 		WriteTimeout:      s.cfg.WriteTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
-		// This is above the limit that ServeHTTP checks, so that most requests over the limit get a problem: a
-		// request that net/http itself refuses gets an HTML page over HTTP/2.
+		// This is above the limit that ServeHTTP checks, so that most requests over the limit get a problem:
+		// over HTTP/2, net/http itself would respond to a request that it refuses with an HTML page.
 		MaxHeaderBytes: 2 * s.cfg.MaxHeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 		BaseContext:    func(net.Listener) context.Context { return base },

@@ -60,8 +60,8 @@ func (s *Service) Addr() net.Addr { return s.listener.Addr() }
 func (s *Service) Close() error { return s.listener.Close() }
 
 // Ready returns nil if the service accepts events, and otherwise the reason why it does not. A service that
-// keeps events on disk stays ready while Kafka is unavailable: otherwise a load balancer would send it no
-// events to keep.
+// keeps events on disk stays ready while Kafka is unavailable: otherwise a load balancer would send no events
+// to the service, and it could not keep them.
 func (s *Service) Ready() error {
 	if s.front.Keeps() {
 		return nil
@@ -74,7 +74,7 @@ type ServiceState struct {
 	Ready    bool   `json:"ready"`
 	Why      string `json:"why,omitempty"` // why the service is not ready
 	Requests int    `json:"requests"`      // in flight
-	// Kept are the events that wait on disk until Kafka is back; nil where no route keeps any.
+	// Kept are the events that wait on disk until Kafka is back; nil if no route keeps events on disk.
 	Kept *front.Kept `json:"kept,omitempty"`
 }
 

@@ -64,7 +64,7 @@ func identify(r *response, route *rules.Route, a *wire.Answer) *response {
 }
 
 // routeResponse returns the response that the routes file has for a verdict, or else the default response. If
-// the file has an error status without a body, the body is that of the default problem.
+// the file sets an error status without a body, the response has the body of the default problem.
 func routeResponse(route *rules.Route, a *wire.Answer) *response {
 	r := asInDraft(route.HTTP, a, defaultResponse(a))
 	if own, ok := route.HTTP.Responses[a.Verdict]; ok {
@@ -126,7 +126,8 @@ func defaultResponse(a *wire.Answer) *response {
 	panic(fmt.Sprintf("no response for verdict %d", a.Verdict))
 }
 
-// unlessForwarded returns r, or a 202 if the route's policy has forwarded the event unchecked.
+// unlessForwarded returns r. If the event was forwarded unchecked because of the route's policy, it returns a
+// 202 instead.
 func unlessForwarded(a *wire.Answer, r *response) *response {
 	if a.Forwarded {
 		return forwardedUnchecked(a.Verdict.String())
@@ -142,7 +143,7 @@ func outcomeResponse(a *wire.Answer) *response {
 		r = resultResponse(a)
 	}
 	r.name = a.Status
-	// All other outcomes free the key, so nothing of them is stored and nothing can be replayed.
+	// All other outcomes free the key: nothing of such an outcome is stored, so it cannot be replayed.
 	if a.Verdict == dedup.Replayed && a.Status == dedup.OutcomeCompleted.String() {
 		r.with(headerReplayed, "true")
 	}
@@ -151,8 +152,8 @@ func outcomeResponse(a *wire.Answer) *response {
 
 const keyIsFree = "the key is free: the request can be retried"
 
-// outcomeProblem returns the problem for an outcome that has no response of the executor; nil if it has a
-// response.
+// outcomeProblem returns the problem for an outcome in which the executor sent no response for the sender; nil
+// if the executor sent a response.
 func outcomeProblem(a *wire.Answer) *response {
 	if a.Omitted {
 		return problemOmitted.respondTo(a, a.Reason)
@@ -174,7 +175,7 @@ func outcomeProblem(a *wire.Answer) *response {
 			detail = text + "; " + keyIsFree
 		}
 		return problemFailed.respondTo(a, detail).with("Retry-After", retryAfter(retrySoon))
-	case dedup.OutcomeForget, dedup.OutcomeSubmitted, dedup.OutcomeStart, dedup.OutcomeRenew: // the last three kinds never end a wait
+	case dedup.OutcomeForget, dedup.OutcomeSubmitted, dedup.OutcomeStart, dedup.OutcomeRenew: // submitted, start and renew never end a wait
 	}
 	return problemErased.respondTo(a, keyIsFree).with("Retry-After", retryAfter(retrySoon))
 }

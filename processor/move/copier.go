@@ -25,12 +25,12 @@ func TransactionalID(appID string) string { return appID + "-move" }
 // copiesKey is the record key under which the manifest topic has the progress of the copies.
 const copiesKey = "switch-copies"
 
-// copies is how far the copies of a switch have come.
+// copies is the progress of the copies of a switch.
 type copies struct {
 	Switch    int64   `json:"switch"`
 	Positions []int64 `json:"positions"` // next offsets to read in the changelogs of app.Switch.Sources
 	Rows      []int64 `json:"rows"`      // how many rows were copied, by new partition
-	// First tells that the first checkpoints of the new tasks are written.
+	// First reports that the first checkpoints of the new tasks are written.
 	First bool `json:"first,omitempty"`
 }
 
@@ -61,8 +61,8 @@ type copier struct {
 	p  copies
 }
 
-// openCopier registers the transactional id, which fences any other copier. before is the last switch, whose
-// copier may have left a transaction open; nil if there was no switch.
+// openCopier registers the transactional id, which fences any other copier. before is the previous switch, nil
+// if there was none: its copier may have left a transaction open.
 func (m *Mover) openCopier(ctx context.Context, before *app.Switch) (*hanging.Writer, error) {
 	topics := []string{m.app.Topology.Manifest}
 	if before != nil {
@@ -78,7 +78,8 @@ func (m *Mover) copiedTo(sw *app.Switch) string {
 	return app.ChangelogName(m.cfg.AppID, app.RepartitionName(m.cfg.AppID, sw.Number))
 }
 
-// newCopier returns the copier of a switch, at its progress so far. The topics of the switch must exist.
+// newCopier returns the copier of a switch, which continues from the progress that was stored so far. The
+// topics of the switch must exist.
 func (m *Mover) newCopier(w *hanging.Writer, sw *app.Switch, rows app.Rows) (*copier, error) {
 	c := &copier{Mover: m, writer: w, number: sw.Number, to: sw.To, sources: sw.Sources(m.app.Topology), topic: m.copiedTo(sw), limit: packBytes}
 	for _, id := range c.sources {
@@ -107,7 +108,7 @@ func (c *copier) pass(ctx context.Context, watch func(left int64)) error {
 		if err != nil {
 			return err
 		}
-		c.p.Positions[p] = max(start, c.p.Positions[p]) // rows that were trimmed decide nothing
+		c.p.Positions[p] = max(start, c.p.Positions[p]) // the task has trimmed the rows before start, because they no longer decide anything
 	}
 	for {
 		left := int64(0)
@@ -127,7 +128,8 @@ func (c *copier) pass(ctx context.Context, watch func(left int64)) error {
 // transaction runs a transaction that also contains the progress.
 func (c *copier) transaction(produce func() error) error {
 	before := copies{Switch: c.p.Switch, Positions: slices.Clone(c.p.Positions), Rows: slices.Clone(c.p.Rows), First: c.p.First}
-	// This is not the caller's context, because a record that is cancelled may have been written (A2).
+	// The caller's context must not be used here: if it were cancelled, a record whose production is cancelled
+	// might have been written nevertheless (A2).
 	ctx, cancel := context.WithTimeout(context.Background(), 2*c.cfg.TransactionTimeout)
 	defer cancel()
 	err := c.writer.Write(ctx, func() error {
@@ -242,7 +244,7 @@ func (p *part) add(rec *kgo.Record) error {
 			}
 			continue
 		}
-		p.send(to) // so that the rows of a key keep their order
+		p.send(to) // sent before this row, so that the rows of a key keep their order
 		p.writer.Produce(&kgo.Record{Topic: p.topic, Partition: to, Key: rec.Key, Value: rec.Value, Headers: rec.Headers})
 	}
 	return nil

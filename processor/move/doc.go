@@ -21,12 +21,13 @@
 //   - The switch acts only when the closed checkpoints of all old tasks are committed and the copies have passed them.
 //   - A topic becomes routed in the transaction of the act, which writes the topic's role and starts in the manifest, and
 //     the route set that has it routed. The topic's starts are the closed checkpoints of its tasks.
-//   - Progress and copies are committed together. An operator can therefore repeat a run that was killed.
+//   - The progress and the copies are committed in the same transaction, so an operator can repeat a run that
+//     was killed.
 //
 // # What looks wrong
 //
-//   - All rows are copied, including rows that no longer decide anything. To leave those out, the copier would have to
-//     read each changelog a second time, as an export does.
+//   - All rows are copied, including rows that no longer decide anything. To leave these rows out, the copier
+//     would have to read each changelog twice, as an export does.
 //   - Copies may be repeated after an abort or a kill. This is harmless, because rows are keyed and copied in order.
 //   - All new tasks begin with the stream time of the most advanced old task. An event that is late for that task is then
 //     late for all tasks; the command reports this.

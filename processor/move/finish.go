@@ -20,10 +20,10 @@ type Finished struct {
 	Deleted []string `json:"deleted"` // topics
 }
 
-// Finish deletes the topics of earlier generations, and of moves that were undone. First it makes an old
-// repartition topic refuse records: an ingress that slept may still want to write a record there, which its
-// client then has to send again. Finish waits until all other records are forwarded, and until no process reads
-// the topic any more.
+// Finish deletes the topics of earlier generations, and the topics of moves that were undone. First it makes an
+// old repartition topic refuse records, because an ingress that was suspended may still try to write a record
+// there; the ingress then has to send that record to the new topic. Finish waits until all records in the old
+// topic are forwarded, and until no process reads the topic any more.
 func (m *Mover) Finish(ctx context.Context) (*Finished, error) {
 	f, err := m.finish(ctx)
 	return f, m.explain(err)
@@ -83,7 +83,7 @@ func (m *Mover) deleteMoved(ctx context.Context, finished *Finished) error {
 	return m.deleteExisting(ctx, names, finished)
 }
 
-// seal makes a topic refuse all records, and returns once every partition does refuse them.
+// seal makes a topic refuse all records, and returns once every partition really refuses them.
 func (m *Mover) seal(ctx context.Context, topic string) error {
 	value := "1"
 	altered, err := m.conn.Admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &value}}, topic)
@@ -199,8 +199,8 @@ func (m *Mover) awaitUnread(ctx context.Context, names []string, stages ...strin
 	}
 }
 
-// Abort undoes a move that has not acted, and completes a move that has. It returns the switch as it is then;
-// nil if there was none.
+// Abort undoes a move whose new partitions are not in force yet; if they are in force, it completes the move.
+// It returns the switch as it is then; nil if there was none.
 func (m *Mover) Abort(ctx context.Context, by string) (*app.Switch, error) {
 	ended, err := app.EndSwitch(ctx, m.conn, m.cfg, m.app.Topology, "oncebus abort by "+by)
 	return ended, m.explain(err)

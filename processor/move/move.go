@@ -72,7 +72,7 @@ func (m *Mover) explain(err error) error {
 	return m.redact.Err(security.ExplainCredentials(err, m.cfg.SASL))
 }
 
-// find reads the app as it is in force.
+// find reads the app from Kafka, and returns an operator error unless the app has the newest level.
 func (m *Mover) find(ctx context.Context) error {
 	found, err := app.Find(ctx, m.conn.Client, m.cfg.AppID, m.routes)
 	if err == nil {
@@ -87,23 +87,23 @@ func (m *Mover) find(ctx context.Context) error {
 	return nil
 }
 
-// Options has what the operator says about a move.
+// Options are an operator's options of a move.
 type Options struct {
-	// Partitions is the number of partitions to move to. With ToRouted, 0 stands for the number that the app has or,
-	// if it has no partitions of its own yet, for the number of a new app.
+	// Partitions is the number of partitions to move to. With ToRouted, 0 stands for the number that the app
+	// has or, if the app has no repartition topic yet, for the number that a new app gets.
 	Partitions int32
-	// ToRouted moves the keys of prepartitioned topics: of the topics that have no `prepartitioned` in the caller's routes
-	// file. LateOK permits that events of a partition become late.
+	// ToRouted moves the keys of prepartitioned topics: of the topics that have no `prepartitioned` in the
+	// caller's routes file. LateOK permits the move even if some events of a partition become late by it.
 	ToRouted, LateOK bool
 	Limit            time.Duration // how long the input may be held before the move is undone
 	By               string        // who moves, for people
-	// Progress, if not nil, is called with how far the move has come, several times a second.
+	// Progress, if not nil, is called with the progress of the move, several times a second.
 	Progress func(*State)
 	// StopBefore makes the run end before it writes this phase, as if it was killed; for tests.
 	StopBefore switchover.Phase
 }
 
-// State tells how far a move has come.
+// State is the progress of a move.
 type State struct {
 	Switch app.Switch
 	// Left is how many changelog offsets are still to be copied. NotHeld has the partitions that a process may
@@ -113,7 +113,7 @@ type State struct {
 	NotHeld, Undrained, Open []app.TaskID
 	// HeldFor is how long the input has been held so far, or was held.
 	HeldFor time.Duration
-	// Already tells that the app already had what was asked for, so that nothing was done.
+	// Already reports that the app already had what the options ask for, so that Move did nothing.
 	Already bool
 }
 
@@ -130,7 +130,7 @@ type run struct {
 	state  State
 	reads  reading
 	held   time.Time // when the hold began, by the clock of whoever began it; zero before
-	saw    time.Time // when this run first saw the hold; zero before
+	saw    time.Time // when this run saw the hold for the first time; zero before that
 	looked bool      // this run has looked for a hold at least once
 	reason string    // why the switch is undone
 }
@@ -235,7 +235,7 @@ func (m *Mover) done(before *app.Switch, o *Options) *app.Switch {
 	return &app.Switch{Phase: switchover.Done, From: has, To: has}
 }
 
-// leadPoll is how often the leader looks at the facts.
+// leadPoll is the time between two checks of the facts by the leader.
 const leadPoll = 50 * time.Millisecond
 
 // lead takes the switch through its phases.
@@ -320,7 +320,8 @@ func (r *run) observeHold(rows app.Rows) {
 	}
 }
 
-// preparedMax is how long the last pass of copies may have taken so that the hold can begin.
+// preparedMax is a limit for the duration of a pass of copies: only when a pass has taken less, the hold may
+// begin, because the last copies will then be quick, too.
 const preparedMax = 2 * time.Second
 
 // gather gathers the facts that the next phase needs.
@@ -361,7 +362,7 @@ func (r *run) gather(ctx context.Context, rows app.Rows) (f switchover.Facts, er
 		return f, nil
 	}
 	if r.app.Topology.Repartition == "" {
-		f.Drained = true // the tasks of prepartitioned topics themselves read what is held
+		f.Drained = true // the tasks of prepartitioned topics read the held topics themselves
 		return f, nil
 	}
 	ends, err := app.Ends(ctx, r.conn, r.app.Topology.Repartition) // the ends are read after the last held row
@@ -380,9 +381,9 @@ func (r *run) watch(left int64) {
 	}
 }
 
-// undo reports whether this run has seen the input held for too long. For a hold that an earlier run began, the
-// processes end the hold in time, because they go by the broker time of the hold. That hold's own time may come
-// from another clock.
+// undo reports whether this run has seen the input held for too long. If an earlier run began the hold, this
+// run cannot compare its clock with the time in the hold, which may come from another clock. In that case the
+// processes end the hold in time, because they go by the broker time of the hold.
 func (r *run) undo() bool {
 	limit := time.Duration(r.sw.LimitMS) * time.Millisecond
 	if r.saw.IsZero() || limit == 0 || time.Since(r.saw) < limit {
@@ -409,7 +410,8 @@ func (s *State) waits() string {
 	return "the rows were not copied in time"
 }
 
-// closedOf returns the checkpoint with which source n has closed for this switch; nil if it has not closed.
+// closedOf returns the closed checkpoint that source number n has written for this switch; nil if it has not
+// closed.
 func (r *run) closedOf(ctx context.Context, n int) (*wire.Checkpoint, error) {
 	last, start, err := app.LastCheckpoint(ctx, r.copier.readers[n])
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A move to routed also closes the tasks of prepartitioned topics. The act puts a route set in force that has
-// these topics routed: the caller's routes file, which differs from the previous route set in nothing else. In
-// each partition, the routing stage begins at the closed checkpoint of the partition's task, and at the start
-// of a partition that was added since.
+// A move with ToRouted also closes the tasks of prepartitioned topics. The act puts the caller's routes file in
+// force, in which these topics are routed, and which differs from the previous route set in nothing else. In
+// each partition of these topics, the routing stage begins at the offset of the closed checkpoint of the
+// partition's task. In a partition that was added since, it begins at the start.
 
 // routedInputs returns the topics that are routed in the caller's routes file and prepartitioned in the app. It
 // is an operator error if the file changes anything else.
@@ -57,9 +57,10 @@ func (m *Mover) resumed(before *app.Switch, o *Options) (*app.Switch, error) {
 	return before, nil
 }
 
-// late tells which events of a prepartitioned topic would become late, because the new tasks begin with the
-// stream time of the most advanced old task; "" if there are none. closed has the checkpoints of the sources. A
-// task that has judged all records of its partition has no events that could become late.
+// late returns a text that tells which events of a prepartitioned topic would become late, because the new
+// tasks begin with the stream time of the most advanced old task; "" if there are none. closed has the
+// checkpoints of the sources. A task that has judged all records of its partition has no events that could
+// become late.
 func (r *run) late(ctx context.Context, closed []wire.Checkpoint) (string, error) {
 	if r.o.LateOK {
 		return "", nil

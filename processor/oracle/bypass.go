@@ -1,9 +1,9 @@
 package oracle
 
-// A task that cannot use its local state forwards the events of routes that fail open without looking up their keys. Its
-// checkpoints meanwhile keep next unchanged, and tell how far the task has forwarded. Once the task has local state, it
-// starts at next: it stores the events that it has forwarded, does not emit them again, and judges the events of all
-// other routes.
+// While a task cannot use its local state, it forwards the events of routes with on_state_failure: fail_open
+// without looking up their keys. Meanwhile, next stays unchanged in its checkpoints, and the checkpoints say up
+// to which offset the task has forwarded. Once the task has local state, it starts at next: it stores the
+// events that it has forwarded, does not emit them again, and judges the events of all other routes.
 
 const reasonBypassed = "local state cannot be used: not checked for duplicates"
 
@@ -49,7 +49,7 @@ func (c *check) bypass(t *task, r *Record, cp *checkpoint) {
 	c.deadLettered(t, r, cp)
 }
 
-// failsOpen reports whether a route of the namespace fails open.
+// failsOpen reports whether a route of the namespace has on_state_failure: fail_open.
 func (c *check) failsOpen(namespaceID uint8) bool {
 	for i := range c.cfg.Routes {
 		if r := &c.cfg.Routes[i]; r.NamespaceID == namespaceID && r.FailOpen {

@@ -59,8 +59,8 @@ type check struct {
 	homes    map[digest]int32 // partition of every key that has a row
 	expected expectations
 	tasks    map[int32]*task
-	// requests has the requests by the values of their events. claimAddresses has the return addresses of
-	// events in claim mode, whose verdicts Check does not compare.
+	// requests has the HTTP requests, by the values of their events. claimAddresses has the return addresses of
+	// events in claim mode, because Check does not compare the verdicts on these events.
 	requests       map[string]*requestGroup
 	claimAddresses map[string]bool
 }
@@ -189,8 +189,8 @@ type group struct {
 	resets map[int64]bool // offsets that the harness has set
 }
 
-// note checks the next sample: the offset must not go back, and a checkpoint must have it, unless the harness has
-// set it.
+// note checks the next sample. The offset must not be lower than before, and it must be the next of a
+// checkpoint, unless the harness has set it.
 func (g *group) note(c *check, i int, s Sample) {
 	g.newest = s
 	if s.Reset {
@@ -211,7 +211,7 @@ func (g *group) note(c *check, i int, s Sample) {
 	g.high = max(g.high, s.Offset)
 }
 
-// commits reports whether a checkpoint has this offset as its next.
+// commits reports whether next is this offset in a checkpoint of the task.
 func (t *task) commits(next int64) bool {
 	_, ok := slices.BinarySearchFunc(t.nexts, next, cmp.Compare)
 	return ok

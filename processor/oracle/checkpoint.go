@@ -10,8 +10,8 @@ type checkpoint struct {
 	next, sequence int64
 	floor          int64 // changelog offset below which no row decides anything
 	stepped        int64 // broker time at which its last step was noticed; 0 if there was none
-	// incomplete means that the changelog lacks rows above the floor, and that the task relies on its local
-	// store instead.
+	// incomplete means that the changelog lacks rows above the floor, so that only the task's local store has
+	// these rows.
 	incomplete bool
 	bypassed   map[uint8]int64 // by namespace id, the input offset up to which events were forwarded unchecked
 	dead       []offsetRange   // ranges of bypassed records that became dead letters, ascending
@@ -19,12 +19,12 @@ type checkpoint struct {
 	seen       [256]bool
 	counts     counts
 	senders    []routeSenders
-	// set is the number of the route set by which the task judged, 0 if the app has none. known has the
-	// namespaces whose window has changed.
+	// set is the number of the route set with which the task judged, 0 if the app has no route sets. known has
+	// the namespaces whose window has changed.
 	set    int64
 	known  []knownSince
 	closed int64 // number of the switch for which the task is closed; 0 if it is not closed
-	// shadows has the counts of the key rules on trial, still encoded.
+	// shadows has the counts of the shadows (key rules that are tried out), still encoded.
 	shadows string
 	// sources has the sources of the namespaces that follow sources, in ascending order of namespace id.
 	sources []sourceTimes
@@ -36,8 +36,8 @@ type checkpoint struct {
 	fences, ahead, progress string
 }
 
-// knownSince tells from which first seen time on the rows of a namespace are complete, and before which event
-// time its events are late.
+// knownSince has the first seen time from which on the rows of a namespace are complete, and the event time
+// before which its events are late.
 type knownSince struct {
 	namespaceID       uint8
 	since, lateBefore int64
@@ -182,7 +182,7 @@ func (f *fields) shadows() string {
 	return string(rest[:len(rest)-len(f.rest)])
 }
 
-// skipFences skips the fences, if the flags tell that there are some.
+// skipFences skips the fences, if the flags say that the checkpoint has fences.
 func (f *fields) skipFences(flags uint64) {
 	if flags&flagFences == 0 {
 		return
@@ -194,7 +194,7 @@ func (f *fields) skipFences(flags uint64) {
 	}
 }
 
-// countsOf returns the encoded counts of keys; nil if the flags tell that there are none.
+// countsOf returns the encoded counts of keys; nil if the flags say that the checkpoint has no counts.
 func (f *fields) countsOf(flags uint64) []byte {
 	if flags&flagCounts == 0 {
 		return nil

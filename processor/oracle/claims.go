@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Claims is the set-up of a route in claim mode. For the comparison, its senders must give every event, and its
-// executors every outcome, a record key that no other has. Durations are ms.
+// Claims is the set-up of a route in claim mode. For the comparison, the senders must give every event a unique
+// record key, and the executors must give every outcome a unique record key. Durations are ms.
 type Claims struct {
 	// Route is the name of the route and of its namespace; "" if the app has no other route. NamespaceID is the
 	// id of the namespace in the manifest.
@@ -24,7 +24,7 @@ type Claims struct {
 	Answers                    string // topic of the answers to start and renew; "" if there is none
 	Window, Grace, Skew, Lease int64
 	Wait                       int // how many duplicates may wait for an outcome
-	// ByClock tells that the app is of an earlier build, in which leases end by the clock.
+	// ByClock tells that the app is of an earlier build, in which leases end by time alone.
 	ByClock bool
 	// Timeout is how long an HTTP request waits; 0 for a route without HTTP.
 	Timeout int64
@@ -38,15 +38,15 @@ type Claims struct {
 	Outcomes       string
 	OutcomesNumber uint16
 
-	// Sources has the numbers of the topics from which the namespace gets events, as in Config. A task follows
-	// these topics from the first transaction on whose checkpoint has sources. With GoesOn, stream time goes on
-	// without events.
+	// Sources has the numbers of the topics from which the namespace gets events, as in Config. From the first
+	// transaction whose checkpoint has sources, a task derives stream time from these topics. With GoesOn,
+	// stream time also advances while no events arrive.
 	Sources []uint16
 	GoesOn  bool
 }
 
-// A claim is the state of a key in claim mode. The statuses are those of the product; a failed, rejected or
-// erased claim is freed.
+// A claim is the state of a key in claim mode. The statuses are the same as in the product. A claim that
+// failed, was rejected or was erased has the status freed.
 type claim struct {
 	status     string // in_progress, submitted, completed, freed
 	attempt    uint64
@@ -75,8 +75,8 @@ type claimFold struct {
 	keys map[digest]*claim
 	last int64 // stream time
 	seen bool
-	// sources are the sources that the namespace follows; nil while it follows the highest event time. It
-	// begins to follow them before it judges the input offset followsFrom.
+	// sources are the sources that the namespace follows; nil while stream time is simply the highest event
+	// time. From the input offset followsFrom on, stream time follows the sources.
 	sources     *sourceTimes
 	followsFrom int64
 	want        []string // descriptions of the records that must be emitted
@@ -84,8 +84,8 @@ type claimFold struct {
 	leases   []leaseTimes // in the order of next
 	bypassed []bypassedRange
 	known    claimsProgress
-	// showsStep has the times of those progress records of the partition at which broker time may have changed
-	// by a step.
+	// showsStep has the times of those progress records in the partition that show a possible step of broker
+	// time.
 	showsStep map[int64]bool
 
 	sent   map[position]*Record // outcomes that are not routed yet; nil if the outcomes were not read
@@ -174,7 +174,8 @@ func tokenOf(r *Record) string {
 	return ""
 }
 
-// line describes a record that was read, in the same words as the fold describes the record that it expects.
+// line describes a record that was read, in the same words in which the fold describes an expected record, so
+// that the two can be compared.
 func (c *Claims) line(r *Record) string {
 	verdict, attempt := text(r, headerVerdict), text(r, "oncebus-attempt")
 	switch r.Topic {
@@ -192,7 +193,7 @@ func (c *Claims) line(r *Record) string {
 	return fmt.Sprintf("dead %s: %s, %s", r.Key, verdict, content(r.Value, r.Headers))
 }
 
-// content returns the application's part of a record, byte for byte.
+// content returns the part of a record that the application wrote: value and headers, byte for byte.
 func content(value []byte, headers []Header) string {
 	shown := func(b []byte) string {
 		if b == nil {
@@ -225,8 +226,8 @@ func (f *claimFold) dead(r *Record, verdict string) {
 func (f *claimFold) take(r *Record) error {
 	f.beginSources(r.Offset)
 	if isProgress(r) {
-		// A progress record is written without input, so it may come after everything that the task has
-		// processed.
+		// The routing stage writes progress records even without input, so the last one may lie behind
+		// everything that the task has processed.
 		if n := len(f.leases); n > 0 && r.Offset >= f.leases[n-1].next {
 			return nil
 		}
@@ -330,8 +331,8 @@ func (f *claimFold) covers(k *claim, time int64) bool {
 }
 
 // late judges an event that is too far behind stream time or behind its source. The event is a duplicate if the
-// claim of its key is still stored. If it comes after the window of that claim, which is possible in a source
-// that is ahead of others, it is another operation, and its reply tells nothing about the claim.
+// claim of its key is still stored. If the event comes after the window of that claim, which is possible if its
+// source is ahead of other sources, it is another operation, and the reply to it says nothing about the claim.
 func (f *claimFold) late(r *Record, e *envelope) {
 	d, _ := f.keyOf(e)
 	k := f.keys[d]
@@ -413,7 +414,7 @@ func (f *claimFold) outcome(r *Record, e *envelope) error {
 }
 
 // apply applies an outcome of this kind to its claim. It returns false if the status or the result of the claim
-// does not allow the outcome. An outcome that repeats an earlier one has no effect.
+// does not allow the outcome. An outcome that repeats an earlier outcome has no effect.
 func (f *claimFold) apply(k *claim, kind, result string) bool {
 	status := kind
 	if kind != "submitted" && kind != "completed" {

@@ -1,11 +1,11 @@
 package oracle
 
-// A task without its local state forwards the events of a claim route that fails open without a claim; outcomes
-// have to wait. Later the task stores the events that it has forwarded as keys for which no outcome can arrive,
-// and does not emit them again.
+// While a task cannot use its local state, it forwards the events of a claim route with on_state_failure:
+// fail_open without making claims; outcomes have to wait. Later the task stores the events that it has
+// forwarded as keys for which no outcome can arrive, and does not emit them again.
 
-// A bypassedRange is a range of input offsets whose events were forwarded unchecked. These events were judged
-// by the stream time and the sources in the checkpoint.
+// A bypassedRange is a range of input offsets whose events were forwarded unchecked. Whether these events were
+// late was decided by the stream time and the sources in the checkpoint.
 type bypassedRange struct {
 	offsetRange
 	last    int64
@@ -21,7 +21,7 @@ func (c *Claims) bypasses(changelog []Record) map[int32][]bypassedRange {
 		number, ok := numberOf(r.Key)
 		at := chains[r.Partition]
 		if !ok || at.add(number, r.Value) != nil {
-			continue // leases reports this error
+			continue // the function leases reports this error
 		}
 		chains[r.Partition] = at
 		cp := &at.newest
@@ -51,8 +51,8 @@ func (f *claimFold) bypassOf(offset int64) *bypassedRange {
 	return nil
 }
 
-// forwarded expects what a task has emitted for an event while it lacked its local state, and stores the event
-// as the task did later.
+// forwarded adds the record that a task must have emitted for an event while it could not use its local state.
+// Then it stores the event, as the task did later.
 func (f *claimFold) forwarded(r *Record, e *envelope, b *bypassedRange) {
 	key, null := string(r.Key), content(nil, nil)
 	switch {

@@ -6,9 +6,9 @@ import (
 )
 
 // keyOf returns the digest of the key that an event has, or will claim. In a route that forwards collisions
-// this may be the second key, which is the digest of the key and the fingerprint: either because the second
-// key's row is retained, or because another event has the first key; collided reports the latter. If the first
-// key has an earlier row with the same details, that row takes precedence.
+// this may be the second key, which is the digest of the key and the fingerprint: this is so if the row of the
+// second key is retained, or if the first key belongs to another event. In the latter case collided is true. If
+// the first key has an earlier row with the same details, that row takes precedence.
 func (f *claimFold) keyOf(e *envelope) (d digest, collided bool) {
 	if !f.ForwardsCollisions {
 		return e.digest, false

@@ -8,12 +8,12 @@ import (
 // If a route names the consumer group of its executor, a lease begins only when the group has committed the
 // event. Progress records tell up to which time the group has committed.
 
-// passed tells that the group had committed every event that was dispatched before to, by the time at. Both are
-// in ms.
+// passed says that, by the time at, the consumer group had committed every event that was dispatched before the
+// time to. Both times are in ms.
 type passed struct{ to, at int64 }
 
-// passedMax is how many of these times a task keeps. It does not keep a time that comes within a passedStep-th
-// (an eighth) of the lease after the last one.
+// passedMax is how many of these times a task keeps. It skips a time that is less than a passedStep-th (an
+// eighth) of the lease after the last time that it kept.
 const passedMax, passedStep = 16, 8
 
 // readExecutors reads the executors in a progress record: routes, uvarint, and for each: route, entries,
@@ -31,7 +31,7 @@ func (f *claimFold) readExecutors(b *fields, stored int64) {
 	}
 }
 
-// pass keeps a time of the executor as the product does. The times that it drops make a lease last longer.
+// pass keeps a time of the executor as the product does. If it drops times, leases can only last longer.
 func (f *claimFold) pass(p passed) {
 	kept := f.known.passed
 	if n := len(kept); n > 0 {
@@ -59,7 +59,7 @@ func (f *claimFold) pass(p passed) {
 	f.known.passed = kept
 }
 
-// readTo returns the time before which every outcome was read; math.MinInt64 if it is not known.
+// readTo returns the time before which every stored outcome was read; math.MinInt64 if that time is not known.
 func (f *claimFold) readTo() int64 {
 	to, known := int64(math.MaxInt64), false
 	for topic, read := range f.known.read {
@@ -80,9 +80,9 @@ func (f *claimFold) readTo() int64 {
 	return to
 }
 
-// executorHad reports whether the executor has had an event for the length of a lease: it had committed
-// everything that was dispatched up to began, at least a lease before the time up to which the outcomes were
-// read.
+// executorHad reports whether the executor has had an event for the length of a lease: the executor's group had
+// committed everything that was dispatched up to began, and at least one lease has passed from that commit to
+// readTo, the time up to which outcomes were read.
 func (f *claimFold) executorHad(began, stepped, readTo int64) bool {
 	for i := len(f.known.passed) - 1; i >= 0; i-- {
 		if p := f.known.passed[i]; max(p.at, stepped)+f.Lease < readTo {

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// An event after the window of a claim is another operation. If the outcome of the previous claim is still to
-// come, oncebus keeps that claim under a different digest.
+// An event after the window of a claim is another operation. If the outcome of the previous claim can still
+// arrive, oncebus keeps that claim under a different digest, as a former claim.
 
 // formerDigest returns the digest under which the former claim of an attempt is kept.
 func formerDigest(d digest, attempt uint64) digest {

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// leaseTimes has the times that decide about leases for the input offsets below next, together with the
-// timestamps of the records. began is when the transaction began: no executor received an event before that. up
-// is when the task started. stepped is when, as the task knew, broker time had last changed by a step. All
-// times are ms of the broker's clock.
+// leaseTimes has times of a transaction which, together with the timestamps of the records, decide about leases
+// for the input offsets below next. began is when the transaction began: no executor received an event before
+// that. up is when the task started. stepped is the time of the last step of broker time that the task knew.
+// All times are ms of the broker's clock.
 type leaseTimes struct{ next, began, up, stepped int64 }
 
 // leases reads the times of each partition from the checkpoints of the partition. A task starts before its
@@ -71,7 +71,8 @@ func (f *claimFold) leaseBegan(since int64, duplicate *Record) int64 {
 	}
 }
 
-// stepped returns when broker time had last changed by a step, as known for an event.
+// stepped returns when broker time had last changed by a step, as far as it was known when the event was
+// judged.
 func (f *claimFold) stepped(event *Record) int64 {
 	times := f.timesOf(event.Offset)
 	if f.showsStep[times.stepped] {

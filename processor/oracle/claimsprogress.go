@@ -5,7 +5,7 @@ import "math"
 // claimsProgress is what a task knows about the outcomes from the progress records that it has read. Times are
 // ms of the broker's clock.
 type claimsProgress struct {
-	counted    map[uint16]int64 // by topic: when the topic had no more partitions than partitions tells
+	counted    map[uint16]int64 // by topic: the time at which the topic had no more partitions than partitions says
 	partitions map[uint16]int
 	read       map[uint16]map[int]int64 // without the partitions that are unread
 	passed     []passed                 // by the executor's consumer group, ascending
@@ -20,7 +20,7 @@ func followsStep(before, now int64) bool {
 }
 
 // stepsOf returns, by partition, the times of the progress records that follow a step. Progress records that
-// are only about inputs do not show a step.
+// are only about inputs are ignored.
 func stepsOf(repartition []*Record) map[int32]map[int64]bool {
 	steps, last := map[int32]map[int64]bool{}, map[int32]int64{}
 	for _, r := range repartition {
@@ -43,7 +43,8 @@ func stepsOf(repartition []*Record) map[int32]map[int64]bool {
 
 // progress reads a progress record: topics, uvarint, and for each: number, uvarint | counted at, varint |
 // partitions, uvarint, and for each: 0 if unknown, or one more than the zigzag difference of the time to
-// counted at. The executors follow, and the inputs. The broker stored the record after any time in it.
+// counted at. The executors follow, and the inputs. No time in the record may count as later than the time at
+// which the broker stored the record.
 func (f *claimFold) progress(r *Record) error {
 	p, err := openProgress(r.Value)
 	if err != nil {
@@ -78,8 +79,8 @@ func (f *claimFold) progress(r *Record) error {
 	return nil
 }
 
-// aheadMax is how far, in ms, the broker time of a worker may be ahead. A time that is further ahead is from
-// before the broker's clock was set back.
+// aheadMax is how far, in ms, the broker time of a worker may be ahead. A time that is further ahead was
+// written before the broker's clock was set back.
 const aheadMax = 10_000
 
 // readOutcomes reads what a progress record says about a topic of outcomes. The record was stored at the time
@@ -102,7 +103,7 @@ func (p *claimsProgress) readOutcomes(b *fields, stored int64) {
 			p.read[topic][partition] = min(at, stored)
 		}
 	}
-	if len(times) >= p.partitions[topic] { // otherwise the broker that answered was behind
+	if len(times) >= p.partitions[topic] { // otherwise the broker that gave the number of partitions had outdated metadata
 		p.partitions[topic], p.counted[topic] = len(times), min(counted, stored)
 	}
 }
@@ -125,8 +126,8 @@ func (f *claimFold) answerWaiting(k *claim, count string) {
 	k.requesters = nil
 }
 
-// leaseIsOver reports whether the lease of a claim has ended for a duplicate: that is so when every outcome
-// that was stored during the lease has been read.
+// leaseIsOver reports whether the lease of a claim has ended when a duplicate is judged. The lease has ended
+// only if every outcome that was stored during the lease has been read.
 func (f *claimFold) leaseIsOver(k *claim, duplicate *Record) bool {
 	began := f.leaseBegan(k.since, duplicate)
 	if f.ByClock {

@@ -5,14 +5,14 @@ import (
 	"math"
 )
 
-// For routes in claim mode that share the app with plain routes, Check follows the events through the router,
-// the stream time and the rows in the stores, and compares the readings of the topics. CheckClaims checks the
-// content.
+// If an app has plain routes and routes in claim mode, Check checks only a part of the claim routes: that the
+// events were routed, the stream time, the rows in the stores, and that the readings of the topics agree.
+// CheckClaims checks the content of the topics.
 
 // moveStreamTime moves the stream time to the event time of an event in claim mode.
 func (f *fold) moveStreamTime(e *envelope, c *Claims, present int64) {
 	if e.time > add(present, c.Skew) || f.lateness(e, c.NamespaceID, c.Window, c.Grace) != "" {
-		return // the event is not judged, or is a duplicate behind stream time
+		return // the event is not judged, or it is behind stream time and can only be a duplicate
 	}
 	f.moveTime(e, c.NamespaceID, present)
 }
@@ -47,8 +47,8 @@ func (c *Claims) sourcesBegin(changelog []Record) map[int32]int64 {
 	return all
 }
 
-// beginSources begins to follow the sources, before an input offset is judged. At that time only the stream
-// time is known, up to which events have come.
+// beginSources begins to follow the sources, before an input offset is judged. At that time nothing is known
+// about the sources except the stream time.
 func (f *claimFold) beginSources(offset int64) {
 	if len(f.Sources) == 0 || f.sources != nil || offset < f.followsFrom {
 		return

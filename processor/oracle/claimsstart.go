@@ -5,11 +5,12 @@ import (
 	"strconv"
 )
 
-// An executor asks before it works on an event (start), and while it works on it (renew). A single start id
-// gets the grant of an attempt; after that, no lease ends the attempt.
+// An executor asks before it works on an event (start), and while it works on it (renew). Only one start id is
+// granted the start of an attempt. After the grant, the attempt does not end with a lease.
 
-// question answers a start or a renewal that has the token of an attempt. current tells that the attempt is the
-// newest of the key. byHTTP tells that a request gets the answer in a verdict.
+// question answers a start or a renewal that has the token of an attempt. current says that the attempt is the
+// newest attempt of the key. byHTTP says that the executor asked by HTTP, so that the answer is a record of the
+// verdicts topic.
 func (f *claimFold) question(r *Record, kind, id string, k *claim, current, byHTTP bool) {
 	answer, startedBy, attempt := "superseded", "", uint64(0)
 	if f.isRetained(k) {
@@ -51,7 +52,8 @@ func answerLine(key, kind, answer string, attempt uint64, id, startedBy, content
 	return fmt.Sprintf("answer to %s: %s %s, attempt %s, start id %q, started by %q, %s", key, kind, answer, shown, id, startedBy, content)
 }
 
-// announce expects the answer superseded that an attempt in progress gets without having asked.
+// announce adds an expected record: the answer superseded, which oncebus sends about an attempt in progress
+// although no executor has asked.
 func (f *claimFold) announce(k *claim) {
 	if f.Answers != "" {
 		f.counts["announced"]++

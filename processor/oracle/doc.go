@@ -8,11 +8,12 @@
 // library, and does no I/O.
 //
 // Invariants:
-//   - It shares no code with packages dedup, state and processor, so that no mistake in them can hide here. It has its
-//     own readers for envelopes, checkpoints, rows and claim tokens.
+//   - The oracle shares no code with the packages dedup, state and processor, so that a mistake in one of these
+//     packages cannot be repeated here. It has its own readers for envelopes, checkpoints, rows and claim
+//     tokens.
 //   - plant_test.go plants a defect for each invariant, and Check must find it. In a clean history Check must find
 //     nothing, however strange the history is (clean_test.go).
-//   - It judges only from what was committed: the records that a read_committed reader saw, and the offsets that a
+//   - The oracle uses only committed data: the records that a read_committed reader saw, and the offsets that a
 //     consumer group committed.
 //
 // What looks wrong:

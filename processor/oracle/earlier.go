@@ -9,7 +9,8 @@ import (
 
 // A key has a row for each of its windows, if a task at level 2 made the rows. The row of the latest window has
 // the digest of the key. Each row tells when the previous window was first seen, or that there is no previous
-// window. A row that tells neither was made by a seed, or at level 1: what was before it is not known.
+// window. A row that says neither was made by a seed, or at level 1: whether the key had a previous window is
+// not known.
 
 // What a row tells about the previous window:
 const (

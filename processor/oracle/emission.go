@@ -36,7 +36,7 @@ type builder struct {
 	refusals   map[refusalID]string
 }
 
-// foreign reports whether a header is not oncebus's own.
+// foreign reports whether a header was not set by oncebus.
 func foreign(h Header) bool {
 	return len(h.Key) < 8 || !strings.EqualFold(h.Key[:8], "oncebus-")
 }
@@ -111,7 +111,7 @@ func (o *builder) build(l *draft, topic string) (Record, bool) {
 	return r, why == ""
 }
 
-// addOwnHeaders appends oncebus's own headers.
+// addOwnHeaders appends the headers that oncebus sets.
 func (o *builder) addOwnHeaders(l *draft) {
 	unique := l.verdict == "unique"
 	if !unique || l.route.Headers.Route {
@@ -166,7 +166,7 @@ func recordBytes(r *Record) int {
 }
 
 // pointer returns the record for a dead-letter topic that refuses the whole record: it has the parts that fit,
-// and headers that identify the rest. Its timestamp is set by the broker.
+// and headers that identify the parts that are left out. Its timestamp is set by the broker.
 func (o *builder) pointer(l *draft, topic, why string) Record {
 	if l.reason == "" {
 		l.reason = why

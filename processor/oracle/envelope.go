@@ -21,7 +21,7 @@ type envelope struct {
 	route           []byte
 	fingerprint     uint64
 	request         string // the sender's request id; "" if there is none
-	replaces        string // address of a request for the same key whose client is gone; "" if there is none
+	replaces        string // address of an earlier request for the same key whose client is gone; "" if there is none
 	sender          string // "" if the event has none
 	seed            bool   // the record is no event, but a key that another system knew
 	streamTime      bool   // the record is a seed without a key: it has the stream time of the task in another cluster

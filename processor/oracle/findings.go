@@ -31,8 +31,8 @@ type Report struct {
 	Samples      int            // of the group's offsets
 	Stores       int
 	StoreRows    int
-	// Unwatched means that there was no live consumer: the final reading replaces it, and K7 is not checked.
-	// Unread means the same for the final reading.
+	// Unwatched means that there was no live consumer: Check then uses the final reading instead, and does not
+	// check K7. Unread means that there was no final reading.
 	Unwatched, Unread bool
 	// Violations has the number of violations by invariant.
 	Violations map[string]int

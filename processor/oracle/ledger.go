@@ -41,8 +41,8 @@ type LedgerConfig struct {
 	// Sets are the route sets by which the range may have been judged, with the windows of all namespaces. If
 	// there are none, the windows are those of Routes.
 	Sets []Set
-	Keys int // largest number of keys in memory; if there are more, the ledger follows a sample of the keys
-	Open int // largest number of records that wait for their counterpart; if there are more, likewise
+	Keys int // largest number of keys in memory; beyond it the ledger follows only a sample of the keys
+	Open int // largest number of records that wait for their counterpart; beyond it the ledger matches only a sample
 }
 
 // A Finding is a violation, with the position of the record that shows it.
@@ -55,7 +55,7 @@ type Finding struct {
 
 func (f Finding) String() string { return f.Invariant + ": " + f.At + ": " + f.Message }
 
-// RouteCounts counts what a Ledger has seen of a route.
+// RouteCounts has the numbers of a route's records that a Ledger has read, by kind.
 type RouteCounts struct {
 	Inputs      int64 `json:"inputs"`
 	Unique      int64 `json:"unique"` // including after_window and dispatches
@@ -66,9 +66,10 @@ type RouteCounts struct {
 	Unexplained int64 `json:"unexplained"`
 }
 
-// A Ledger accounts for each record in an app's topics: each event must have one fate, and each record in an
-// emission topic one cause. It reads the topics as streams, in any order between the topics. It remembers only
-// keys, and the records that still wait for their counterpart.
+// A Ledger accounts for each record in an app's topics: each event must have exactly one fate (emitted,
+// dropped, or named by another record), and each record in an emission topic must have exactly one cause (an
+// event). It reads the topics as streams, in any order between the topics. It keeps in memory only keys, and
+// the records that still wait for their counterpart.
 type Ledger struct {
 	cfg    LedgerConfig
 	routes []RouteCounts
@@ -83,7 +84,7 @@ type Ledger struct {
 	outs     map[digest][]*openOut
 	waiting  map[digest][]*openInput
 	fates    map[Position]*fate
-	unproved []*openInput // events with a late verdict, until the stream time at the end proves that they are late
+	unproved []*openInput // events whose verdict is late; the stream time at the end of the range must prove it
 	replies  []openReply
 	jumped   map[digest]bool   // keys whose claim has an attempt that no row shows
 	kept     map[digest]bool   // digests under which former claims are kept, because another event has claimed the key
@@ -93,15 +94,15 @@ type Ledger struct {
 
 	formers               int // number of rows in former
 	open                  int
-	sample, joined        uint8 // only keys with so many low bits zero are followed, and matched
+	sample, joined        uint8 // the ledger follows (sample), and matches (joined), only digests with so many low bits zero
 	edge                  bool
 	reach                 Range
 	rowCount, outCount    int64
 	compared, notCompared int64 // numbers of replies
 }
 
-// space has what the routes of a namespace have in common: the longest and the shortest window by which the
-// range may have been judged.
+// space has the settings of a namespace, which its routes share: the longest and the shortest window by which
+// the range may have been judged.
 type space struct {
 	known, claims, clamp bool
 	longest, shortest    int64
@@ -119,7 +120,7 @@ type keyState struct {
 // formerRow is a row that is no longer the newest of its key.
 type formerRow struct {
 	first int64
-	at    uint32 // as in keyState; 0 if an earlier build read the row in an earlier range
+	at    uint32 // as in keyState; 0 if the state of an earlier build did not contain it
 }
 
 // An openRow is a row whose event or output the ledger has not read yet.
@@ -128,14 +129,14 @@ type openRow struct {
 	First    int64
 	Attempt  uint32
 	Space    uint8
-	NeedsIn  bool // it waits for its input record
+	NeedsIn  bool // the row waits for its input record
 	NeedsOut bool
-	Certain  bool // its output must be below the ends of the range
-	Soft     bool // its output may be before the range
+	Certain  bool // its output must lie within the range
+	Soft     bool // its output may lie before the range
 	Content  uint64
 	HasPrint bool
 	Where    string
-	// Own is the event's own time, if HasOwn. For an event that was clamped it is later than First.
+	// Own is the event's own time, if HasOwn. If the event was clamped, Own is later than First.
 	Own    int64
 	HasOwn bool
 }
@@ -143,7 +144,7 @@ type openRow struct {
 // An openOut is a record of an output whose row the ledger has not read yet.
 type openOut struct {
 	Digests []digest
-	Keys    []LedgerKey // the row tells which of them is the key of the record
+	Keys    []LedgerKey // possible keys; the row shows which of them is the key of the record
 	Route   int32
 	counted bool // it was counted as a unique event of its route
 	Claim   bool
@@ -155,7 +156,7 @@ type openOut struct {
 	done    bool
 }
 
-// An openInput is an event whose fate the ledger does not know yet.
+// An openInput is an input record whose fate the ledger does not know yet.
 type openInput struct {
 	At      Position
 	Task    Position // topic and partition of the task that judges it
@@ -165,11 +166,11 @@ type openInput struct {
 	Keyed   bool
 	Missing bool
 	Content uint64
-	caused  bool // the ledger knows a first event of its key
+	caused  bool // the ledger knows a first event of its key, of which it may be a duplicate
 	done    bool
 }
 
-// A fate joins an event with the single record about the event that names it.
+// A fate joins an event with the one emitted record that names this event.
 type fate struct {
 	in      *openInput
 	Emitted bool
@@ -180,7 +181,7 @@ type fate struct {
 	Where   string
 	Digests []digest
 	Batch   bool // about a batch that was not decompressed, in which not every offset has a record
-	keyed   bool // it was first read with a key, so that a sample of the keys can leave it out
+	keyed   bool // it has a key, so that it can be dropped if its key is not in the sample
 }
 
 // outcome is the result of the newest completed attempt of a key.
@@ -199,7 +200,7 @@ type openReply struct {
 	where   string
 }
 
-// A Range tells which records belong to the range that is being audited.
+// A Range says which records belong to the part of the topics that is being audited.
 type Range interface {
 	// InRange reports whether the input record at this position is given to the ledger, in this range or in a
 	// later one.
@@ -245,8 +246,8 @@ func NewLedger(cfg LedgerConfig) *Ledger {
 	return l
 }
 
-// Begin begins a range. If edge is true, nothing is known about what was before the range, so a record about an
-// earlier event is no finding.
+// Begin begins a range. If edge is true, the ledger has no state from an earlier range, so a record about an
+// event before the range is not a finding.
 func (l *Ledger) Begin(reach Range, edge bool) { l.reach, l.edge = reach, edge }
 
 // MaxFindings is how many findings of an invariant are described at most. All of them are counted.
@@ -276,7 +277,7 @@ func (l *Ledger) text(at Position) string {
 // follows reports whether the ledger checks the verdicts on a key.
 func (l *Ledger) follows(d digest) bool { return bits(d, l.sample) }
 
-// joins reports whether the ledger matches the records of a key with each other.
+// joins reports whether the ledger matches rows, events and outputs of a key with each other.
 func (l *Ledger) joins(d digest) bool { return bits(d, l.joined) }
 
 // bits reports whether the n low bits of a digest are zero. Digests are uniform, so that is so for one of 2^n
@@ -285,7 +286,7 @@ func bits(d digest, n uint8) bool {
 	return (uint32(d[0])|uint32(d[1])<<8|uint32(d[2])<<16|uint32(d[3])<<24)&(1<<n-1) == 0
 }
 
-// sampleMax limits the sample: at least one of 2^sampleMax keys is followed.
+// sampleMax is the highest value of sample: at least one of 2^sampleMax keys is followed.
 const sampleMax = 30
 
 // bound makes the ledger follow fewer keys if there are too many in memory.
@@ -350,7 +351,8 @@ func (l *Ledger) mayMeet(o *openOut) bool {
 	return slices.ContainsFunc(o.Digests, func(d digest) bool { return l.joins(d) && (!o.Claim || l.follows(d)) })
 }
 
-// recount counts the records that wait, after whole lists of them were dropped from the sample.
+// recount counts the records that wait, after lists of such records were dropped because their keys are not in
+// the sample.
 func (l *Ledger) recount() {
 	l.open = l.openRows() + l.openFates()
 	for _, inputs := range l.waiting {
@@ -365,8 +367,9 @@ func (l *Ledger) recount() {
 	}
 }
 
-// openFates returns how many events in the sample wait for a record, or records for their event. Events without
-// a key are in every sample and do not count, because there are few of them.
+// openFates returns how many fates in the sample are incomplete: an event waits for a record about it, or a
+// record waits for its event. Events without a key are in every sample; they do not count, because there are
+// few of them.
 func (l *Ledger) openFates() (n int) {
 	for _, f := range l.fates {
 		if f.keyed {
@@ -401,7 +404,7 @@ func keep[V any](m map[digest]V, keeps func(digest) bool) {
 }
 
 // isCaused reports whether a first event of one of the input's keys lies within a window. It looks at former
-// rows too, because the ledger may have read rows further than inputs.
+// rows, too, because the ledger may have read the changelog further than the inputs.
 func (l *Ledger) isCaused(in *openInput, window int64) bool {
 	for _, d := range in.Digests {
 		if k, ok := l.keys[d]; ok && covers(k.first, in.Time, window) {
@@ -419,7 +422,8 @@ func (l *Ledger) isCaused(in *openInput, window int64) bool {
 // spaceOf returns the namespace of an event.
 func (l *Ledger) spaceOf(in *openInput) *space { return &l.spaces[l.cfg.Routes[in.Route].NamespaceID] }
 
-// reachOf returns the largest distance in ms from a first event at which an input may be a duplicate of it.
+// reachOf returns how far, in ms, an input may be from a first event so that it can be a duplicate of that
+// event.
 func (l *Ledger) reachOf(in *openInput) int64 {
 	window := l.spaceOf(in).longest
 	if route := &l.cfg.Routes[in.Route]; route.RejectsAfterWindow {

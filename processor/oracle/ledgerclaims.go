@@ -7,8 +7,8 @@ type LedgerOutcome struct {
 	Content uint64
 }
 
-// Outcome takes an outcome. If an attempt has two different outcomes, only the app's order of them tells which
-// counts, so the ledger does not compare the replies of the attempt.
+// Outcome processes the next outcome. If an attempt has two different outcomes, the one that the app read first
+// counts. The ledger does not know that order, so it does not compare the replies of the attempt.
 func (l *Ledger) Outcome(o *LedgerOutcome) {
 	if !l.follows(o.Digest) {
 		return
@@ -34,7 +34,7 @@ type LedgerReply struct {
 	Content uint64
 }
 
-// Reply takes a reply. The outcome of its attempt may come later.
+// Reply processes the next reply. The ledger may read the outcome of the reply's attempt later.
 func (l *Ledger) Reply(r *LedgerReply) {
 	for _, d := range r.Digests {
 		if l.follows(d) {
@@ -55,7 +55,7 @@ func (l *Ledger) repliedWith(d digest, r *LedgerReply) bool {
 	return true
 }
 
-// closeReplies compares the replies whose outcomes came later.
+// closeReplies compares, at the end of the range, the replies whose outcomes were read after them.
 func (l *Ledger) closeReplies() {
 	for _, r := range l.replies {
 		differs, known := false, false

@@ -7,25 +7,25 @@ import (
 )
 
 // A route with on_future: clamp sets the time of an event from the far future back. Only the row of the event
-// has the time that counts; its input record and its output have the event's own time. A duplicate of such an
-// event has no row, so the ledger only knows a range in which the time of the duplicate was set back.
+// has the new time, which counts; its input record and its output have the event's own time. A duplicate of
+// such an event has no row, so for the new time of the duplicate the ledger knows only a range.
 
 const (
 	// advanceStep is the least distance between the entries of Ledger.advanced, in ms.
 	advanceStep = 60_000
-	// disorderMax is how much earlier (in ms, by the broker's time) an event may be judged than an event before
-	// it in the same partition: it allows for the difference between the clocks of two brokers, and for the
-	// length of a transaction.
+	// disorderMax is how much earlier, in ms of broker time, an event may have been judged than an event with a
+	// lower offset in the same partition: it allows for the difference between the clocks of two brokers, and
+	// for the length of a transaction.
 	disorderMax = 300_000
 )
 
-// An advance is a first seen time in a partition of an input, with the offset of its event. When that event was
-// judged, broker time had come to this time, less the skew.
+// An advance is the first seen time of an event in an input partition, with the offset of the event. It proves
+// a lower bound of broker time: when that event was judged, broker time was at least first minus the skew.
 type advance struct{ offset, first int64 }
 
 func byOffset(a advance, offset int64) int { return cmp.Compare(a.offset, offset) }
 
-// advance records how far broker time had come when an event was judged.
+// advance records the lower bound of broker time that the row of an event proves.
 func (l *Ledger) advance(row *LedgerRow) {
 	if !l.spaces[row.Space].clamp || row.Freed || row.At.Topic == seedTopic {
 		return
@@ -54,8 +54,8 @@ func (l *Ledger) leastTime(in *openInput) int64 {
 	return min(in.Time, add(list[i-1].first, -disorderMax-skews))
 }
 
-// decideSetBack decides on an event that no row explains by the event's own time: a row may explain it if its
-// time was set back.
+// decideSetBack decides on an event which, with its own time, no row explains. A row may explain the event if
+// the time of the event was set back.
 func (l *Ledger) decideSetBack(f *fate) bool {
 	in := f.in
 	if in.caused || in.done || !in.Keyed || !l.cfg.Routes[in.Route].Clamp {
@@ -68,8 +68,9 @@ func (l *Ledger) decideSetBack(f *fate) bool {
 	return in.caused && l.decide(f)
 }
 
-// matchSetBack matches the rows for which no event was read with the outputs that have a different time: the
-// time of their events, which was later than the time of the row. The latest row belongs to the latest output.
+// matchSetBack matches rows for which no event was read with outputs whose time differs from the row's: the
+// output has the event's own time, which is later than the time in the row. The latest row belongs to the
+// latest output.
 func (l *Ledger) matchSetBack() {
 	for d, rows := range l.rows {
 		outs := slices.Clone(l.outs[d])

@@ -10,8 +10,8 @@ type LedgerReport struct {
 	Routes     []RouteCounts
 	Rows, Outs int64 // first events according to the changelog, and records that were emitted as first events
 	Keys       int   // number of keys in memory at the end
-	// OneIn: the ledger followed one of so many keys. OneInMatched: it matched the rows and outputs of one of
-	// so many keys. 1 means all.
+	// The ledger followed one of OneIn keys, and matched the rows and outputs of one of OneInMatched keys. 1
+	// means all keys.
 	OneIn, OneInMatched int64
 	Carried             int // number of records that wait for their counterpart in the next range
 	Replies             int64
@@ -48,7 +48,8 @@ func (l *Ledger) openRows() (n int) {
 	return n
 }
 
-// closeInputs decides on the events that no row names, and on the records about events.
+// closeInputs decides, at the end of the range, on the events that no row names, and on the records about
+// events.
 func (l *Ledger) closeInputs() {
 	clear(l.waiting)
 	for at, f := range l.fates {
@@ -83,7 +84,8 @@ func (l *Ledger) isLate(in *openInput) bool {
 	})
 }
 
-// isBehind reports whether an event is late by its time alone, as of the end of the range.
+// isBehind reports whether an event is late because of its time alone, by the stream times at the end of the
+// range.
 func (l *Ledger) isBehind(in *openInput) bool {
 	route := &l.cfg.Routes[in.Route]
 	span, shortest := add(route.Window, route.Grace), l.spaces[route.NamespaceID].span
@@ -144,7 +146,8 @@ func (l *Ledger) rowsOf(digests []digest) (rows []formerRow) {
 }
 
 // wasBeforeItsKey reports whether a late event came before the window of a later event with its key. Until the
-// record about it was read, it looked like a duplicate of an earlier event, which its route drops.
+// record about the event was read, the event looked like a duplicate of an earlier event, and its route drops
+// duplicates.
 func (l *Ledger) wasBeforeItsKey(at Position, f *fate) bool {
 	time, later, ok := beforeItsKey(f.Reason)
 	if !ok || f.Verdict != "late" || f.Route < 0 || l.cfg.Routes[f.Route].Duplicates != Drop {
@@ -165,7 +168,7 @@ func (l *Ledger) wasBeforeItsKey(at Position, f *fate) bool {
 	return true
 }
 
-// closeRowsLeft finds the first events that have no output.
+// closeRowsLeft finds the first events for which no output was read.
 func (l *Ledger) closeRowsLeft() {
 	for _, task := range l.tasks {
 		l.decideRepeats(task)
@@ -174,14 +177,14 @@ func (l *Ledger) closeRowsLeft() {
 		for _, row := range rows {
 			in := l.reach.Judged(row.At)
 			if row.NeedsIn && in {
-				row.NeedsIn = false // it was read with another key, which is a finding, or it no longer exists
+				row.NeedsIn = false // the event was read with another key, which is a finding, or it no longer exists
 			}
 			switch {
 			case !row.NeedsOut:
 			case row.Soft, l.passed[row.At]:
 				row.NeedsOut = false
 			case row.Certain && row.Attempt > 0 && l.sample > 0:
-				l.notCompared++ // it may belong to a former claim, whose key is not followed
+				l.notCompared++ // the row may belong to a former claim whose key is not followed
 				row.NeedsOut = false
 			case row.Certain:
 				l.find("K2", l.routeOf(row.Space), row.Where, "%s was judged unique and stored, and the output has no record of it: lost; digest %x, event time %d", l.text(row.At), d, row.First)

@@ -8,7 +8,7 @@ import (
 
 // A LedgerEmission is a record in an output, duplicates or dead-letter topic.
 type LedgerEmission struct {
-	Where   string // topic/partition/offset
+	Where   string // topic/partition/offset of the record
 	Route   int32  // -1 if no route of the file explains it
 	Verdict string
 	// If Named, the record names the event at Source; for a batch that was not decompressed, it names the
@@ -24,7 +24,7 @@ type LedgerEmission struct {
 	// in Digests.
 	Keys    []LedgerKey
 	AnyTime bool // the topic has replaced the timestamp, so the event may have another time
-	// Claim tells that the record is a dispatch: its token has Digests[0], ClaimAt and Attempt.
+	// Claim reports that the record is a dispatch: its token has Digests[0], ClaimAt and Attempt.
 	Claim   bool
 	ClaimAt Position
 	Attempt uint32
@@ -38,7 +38,7 @@ type LedgerKey struct {
 	Route  int32
 }
 
-// Emitted takes a record of an emission topic.
+// Emitted processes the next record of an emission topic.
 func (l *Ledger) Emitted(e *LedgerEmission) {
 	switch {
 	case e.Named && !e.Claim:
@@ -55,7 +55,7 @@ func (l *Ledger) Emitted(e *LedgerEmission) {
 	l.bound()
 }
 
-// first takes a record that was emitted as the first event of its key.
+// first processes a record that was emitted as the first event of its key.
 func (l *Ledger) first(e *LedgerEmission) {
 	l.outCount++
 	out := &openOut{Digests: slices.Clone(e.Digests), Keys: slices.Clone(e.Keys), anyTime: e.AnyTime, Route: e.Route, Claim: e.Claim, At: e.ClaimAt, Attempt: e.Attempt, Content: e.Content, Where: e.Where}
@@ -80,7 +80,7 @@ func (l *Ledger) first(e *LedgerEmission) {
 	}
 }
 
-// named takes a record that names the event which it is about.
+// named processes a record whose headers name the event that the record is about.
 func (l *Ledger) named(e *LedgerEmission, at Position) {
 	if len(e.Digests) > 0 && !slices.ContainsFunc(e.Digests, l.follows) {
 		return
@@ -100,8 +100,8 @@ func (l *Ledger) named(e *LedgerEmission, at Position) {
 	}
 }
 
-// refusedByTopic reports whether the reason tells that a topic refused the record. Only the topic can know
-// that.
+// refusedByTopic reports whether the reason says that a topic refused the record. The ledger cannot check such
+// a reason.
 func refusedByTopic(reason string) bool {
 	for _, refusal := range []string{"too large for topic ", "refused by topic ", "no record key: topic ", "timestamp ", "the batch of offsets "} {
 		if strings.HasPrefix(reason, refusal) {

@@ -5,15 +5,16 @@ type LedgerInput struct {
 	At    Position
 	Task  Position // topic and partition of the task that judges its key
 	Route int32
-	// Digests are the digests under which the row may be, its own first. An event has several with adjacent buckets,
-	// or if its route forwards collisions. An event without a key has none.
+	// Digests are the digests under which the row of the event may be stored, beginning with the digest of its
+	// key. An event has several digests with adjacent buckets, or if its route forwards collisions. An event
+	// without a key has no digest.
 	Digests [][16]byte
 	Missing bool // no key source yields a key; if false, a record without a key is malformed
 	Time    int64
 	Content uint64 // hash of key, value, headers and timestamp
 }
 
-// Input takes an input record.
+// Input processes the next input record.
 func (l *Ledger) Input(in *LedgerInput) {
 	l.routes[in.Route].Inputs++
 	if len(in.Digests) > 0 && !l.follows(in.Digests[0]) {
@@ -35,7 +36,7 @@ func (l *Ledger) Input(in *LedgerInput) {
 	}
 }
 
-// isFirst reports whether a row that was read before names this event.
+// isFirst reports whether a row that was already read names this event as the first event of its key.
 func (l *Ledger) isFirst(in *openInput) bool {
 	for _, d := range in.Digests {
 		for _, row := range l.rows[d] {
@@ -50,7 +51,7 @@ func (l *Ledger) isFirst(in *openInput) bool {
 	return false
 }
 
-// isDuplicate records that a first event of the input's key is known.
+// isDuplicate records that the ledger knows a first event of which the input may be a duplicate.
 func (l *Ledger) isDuplicate(in *openInput) {
 	in.caused = true
 	if f := l.fates[in.At]; f != nil {
@@ -77,8 +78,8 @@ func (l *Ledger) dropInputs(d digest) {
 	}
 }
 
-// decide closes an event whose fate is complete. That is so when everything that the verdict needs is known,
-// and the record about the event was read, if the route emits one.
+// decide closes an event whose fate is complete: the ledger knows everything on which the verdict depends, and
+// has read the record about the event, if the route emits such a record.
 func (l *Ledger) decide(f *fate) bool {
 	in := f.in
 	if in == nil {
@@ -110,8 +111,8 @@ func (l *Ledger) decide(f *fate) bool {
 
 // mayBeOther reports whether an event that has a first event in its window may still turn out to be no
 // duplicate. It may have been late, or may have collided; or the first event may be outside of the shorter of
-// two windows, or outside of the window of a route that rejects such events. Then the event's own row decides,
-// or the end of the range.
+// two windows, or outside of the window of a route that rejects such events. In these cases the event's own row
+// decides, if it is read later; otherwise the decision is made at the end of the range.
 func (l *Ledger) mayBeOther(in *openInput, route *LedgerRoute) bool {
 	s := l.spaceOf(in)
 	return route.Fingerprint || l.isBehind(in) || (s.shortest < s.longest || route.RejectsAfterWindow) && !l.isCaused(in, s.shortest)
@@ -125,7 +126,7 @@ func (l *Ledger) close(f *fate) {
 	}
 }
 
-// justified reports whether what was read so far justifies the verdict of the record about an event.
+// justified reports whether the records that were read so far justify the verdict in the record about an event.
 func (l *Ledger) justified(f *fate) bool {
 	in, route := f.in, &l.cfg.Routes[f.in.Route]
 	switch f.Verdict {

@@ -14,20 +14,21 @@ type LedgerRow struct {
 	First   int64
 	At      Position
 	Attempt uint32
-	// Earlier tells that the row belongs to a window before the latest window of its key. Digest is the digest
-	// of the key.
+	// Earlier reports that the row belongs to a window before the latest window of its key. Digest is the
+	// digest of the key.
 	Earlier bool
-	// Certain tells that the output of the row's transaction must be below the ends of the range.
+	// Certain reports that the output of the row's transaction must lie within the range.
 	Certain bool
-	// Soft tells that the output may have been before the range.
+	// Soft reports that the output may lie before the range.
 	Soft bool
-	// Base tells that the row is from before the range.
+	// Base reports that the row lies before the range.
 	Base  bool
 	Where string
 }
 
-// readLink reads what a row with these flags tells about the other windows of its key, see row.flags. It
-// replaces the digest of a row of an earlier window by the digest of the key.
+// readLink reads the fields of a row that are about the other windows of its key, if the flags say that the row
+// has such fields (see row.flags). It replaces the digest of a row of an earlier window by the digest of the
+// key.
 func (r *LedgerRow) readLink(f *fields, flags byte) {
 	if flags&32 != 0 {
 		f.unsigned(math.MaxUint64)
@@ -38,7 +39,7 @@ func (r *LedgerRow) readLink(f *fields, flags byte) {
 }
 
 // rowsOfRecord calls each with the rows in a changelog record. It skips rows that a sweep has written again,
-// rows that tell of no other event than before, and counts of seeds.
+// rows that are about the same event as before, and counts of seeds.
 func rowsOfRecord(r *Record, each func(*LedgerRow)) error {
 	if isCheckpoint(r) || isSeedCounts(r) || len(r.Headers) > 0 && r.Headers[0].Key == headerSweep {
 		return nil
@@ -58,7 +59,7 @@ func rowsOfRecord(r *Record, each func(*LedgerRow)) error {
 	if flags&2 != 0 {
 		row.Attempt = uint32(f.unsigned(1 << 32))
 	}
-	row.readLink(&f, flags&^32) // the fields behind it are not read
+	row.readLink(&f, flags&^32) // the rest of the row is not read
 	if f.bad {
 		return fmt.Errorf("is no row: %x", r.Value)
 	}
@@ -109,16 +110,16 @@ type ChangelogItem struct {
 	// checkpoint.
 	Next  int64
 	Where string
-	// A whole checkpoint has the route set and the changed windows. A partial checkpoint leaves them as they
-	// were.
+	// whole reports a whole checkpoint, which has the route set and the changed windows. With a partial
+	// checkpoint both stay as they were.
 	whole bool
 	set   int64
 	known []knownSince
-	// Wrong tells why the record cannot be read; "" if it can.
+	// Wrong says why the record cannot be read; "" if it can be read.
 	Wrong string
 }
 
-// ReadChangelog reads a record in the changelog of a task. Its result is for Ledger.Changelog.
+// ReadChangelog reads a record in the changelog of a task. Pass the result to Ledger.Changelog.
 func ReadChangelog(r *Record, task Position) ChangelogItem {
 	item := ChangelogItem{Task: task, Next: -1}
 	if number, ok := numberOf(r.Key); ok {
@@ -151,7 +152,7 @@ func smallCheckpoint(number uint32, b []byte) (checkpoint, error) {
 	return openCheckpoint(f.bytes(int(f.unsigned(1 << 31))))
 }
 
-// Changelog takes the next record of a task's changelog.
+// Changelog processes the next record of a task's changelog.
 func (l *Ledger) Changelog(item *ChangelogItem) {
 	if item.Wrong != "" {
 		l.find("K5", -1, item.Where, "%s", item.Wrong)
@@ -174,8 +175,8 @@ func (l *Ledger) Changelog(item *ChangelogItem) {
 	l.bound()
 }
 
-// row takes a row of the changelog: it updates the state of the key and, if the row stands for a first event or a
-// new attempt, looks for its event and its output.
+// row processes a row of the changelog: it updates the state of the key and, if the row stands for a first
+// event or a new attempt, looks for its event and its output.
 func (l *Ledger) row(task *ledgerTask, row *LedgerRow) {
 	s := &l.spaces[row.Space]
 	if !s.known {
@@ -214,8 +215,8 @@ func (l *Ledger) row(task *ledgerTask, row *LedgerRow) {
 	}
 }
 
-// earlier takes a row of an earlier window of a key. The event of this row was judged after an event with a
-// later time, whose row stays the newest.
+// earlier processes a row of an earlier window of a key. The event of this row was judged after an event of the
+// same key with a later time. The row of that later event stays the newest row of the key.
 func (l *Ledger) earlier(task *ledgerTask, row *LedgerRow, s *space) {
 	if row.Freed {
 		return
@@ -237,7 +238,7 @@ func (l *Ledger) earlier(task *ledgerTask, row *LedgerRow, s *space) {
 }
 
 // dispatches reports whether a row of a claim belongs to an attempt whose dispatch the ledger must wait for. It
-// also keeps track of the row that this row replaces.
+// also remembers the row that this row replaces.
 func (l *Ledger) dispatches(row *LedgerRow, before, now keyState, known bool) bool {
 	if !l.follows(row.Digest) || row.Freed || known && before.at == now.at && before.attempt >= row.Attempt {
 		return false // the row is about an outcome, or about a request that waits
@@ -248,7 +249,8 @@ func (l *Ledger) dispatches(row *LedgerRow, before, now keyState, known bool) bo
 	return !l.kept[row.Digest]
 }
 
-// jumps records the keys for which compaction has removed the row of an attempt.
+// jumps notices that compaction has removed the row of an attempt, because the number of attempts grew by more
+// than one, and records the key.
 func (l *Ledger) jumps(row *LedgerRow, before uint32) {
 	if row.Attempt > before+1 {
 		l.jumped[row.Digest] = true
@@ -256,7 +258,7 @@ func (l *Ledger) jumps(row *LedgerRow, before uint32) {
 }
 
 // formerClaim records the digest under which a claim is kept because another event has claimed its key. Rows
-// under this digest are about an attempt that was dispatched under the key.
+// under this digest are about an attempt that was dispatched under the original key.
 func (l *Ledger) formerClaim(d digest) {
 	l.kept[d] = true
 	l.open -= len(l.rows[d])
@@ -264,8 +266,8 @@ func (l *Ledger) formerClaim(d digest) {
 }
 
 // join matches a row with its output and with its event, and keeps the row until both were read. Only the first
-// attempt of a claim has an event of its own. The row of a seed has neither event nor output here: its event
-// was in another system.
+// attempt of a claim is matched with the event that made the claim. The row of a seed has neither event nor
+// output here: its event was in another system.
 func (l *Ledger) join(row *LedgerRow, first bool) {
 	seeded := row.At.Topic == seedTopic
 	open := &openRow{
@@ -320,7 +322,7 @@ func (l *Ledger) meets(of digest, row *openRow, out *openOut) (route int32, ok b
 	return -1, false
 }
 
-// countOut counts a record of an output for its route, once.
+// countOut counts a record of an output for its route, unless it was counted before.
 func (l *Ledger) countOut(out *openOut, route int32) {
 	if !out.counted {
 		l.routes[route].Unique++
@@ -358,8 +360,8 @@ func (l *Ledger) takeInput(row *openRow, in *openInput) {
 	l.compare(row, in.Content, l.text(in.At), in.Route)
 }
 
-// compare compares the content of a row's event with the content of the row's output, when the second of them
-// comes (K3).
+// compare compares the content of a row's event with the content of the row's output, when the second of the
+// two is read (K3).
 func (l *Ledger) compare(row *openRow, content uint64, where string, route int32) {
 	if !row.HasPrint {
 		row.HasPrint, row.Content = true, content

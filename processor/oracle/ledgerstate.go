@@ -10,10 +10,10 @@ import (
 // ledgerVersion is the first byte of an encoded ledger.
 const ledgerVersion = 3
 
-// AppendState appends what the next range needs: the keys that can still decide about an event, and the records
-// whose counterpart is still to come. horizons has, by namespace id, the first seen time before which a row
-// decides about no event. A key takes 16 bytes, and 2 to 9 bytes for its time; in claim mode it takes some 5
-// bytes more.
+// AppendState appends what the next range needs: the keys whose rows can still decide on an event, and the
+// records whose counterpart is in a later range. horizons has, by namespace id, the first seen time before
+// which rows no longer decide on any event. A key takes 16 bytes, and 2 to 9 bytes for its time; in claim mode
+// it takes some 5 bytes more.
 func (l *Ledger) AppendState(dst []byte, horizons *[256]int64) []byte {
 	dst = append(dst, ledgerVersion, l.sample, l.joined)
 	keep(l.keys, func(d digest) bool { return l.keys[d].first >= horizons[uint8(l.keys[d].at)] })

@@ -5,18 +5,19 @@ type ledgerTask struct {
 	next  int64
 	set   int64
 	known []knownSince
-	// repeats has rows of the transaction whose checkpoint was not read yet. Only the checkpoint tells by which
-	// route set the rows were judged.
+	// repeats has rows of the transaction whose checkpoint was not read yet. Only the checkpoint says with
+	// which route set the rows were judged.
 	repeats []repeat
 }
 
-// A repeat is a row of a key that had another row before, which was first seen within the longest window.
+// A repeat is a new row of a key that already had a row, if the earlier row was first seen within the longest
+// window before it.
 type repeat struct {
 	row    LedgerRow
-	before int64 // when the row before was first seen
+	before int64 // when the previous row was first seen
 }
 
-// take takes a checkpoint of the task.
+// take stores what the next checkpoint of the task says.
 func (t *ledgerTask) take(item *ChangelogItem) {
 	t.next = item.Next
 	if item.whole {
@@ -35,8 +36,8 @@ func (t *ledgerTask) since(space uint8) (int64, bool) {
 	return 0, false
 }
 
-// decideRepeats decides on the repeats of a transaction (K1). If the window, or a change of the window, makes
-// the earlier row absent, another row was allowed to follow it.
+// decideRepeats decides on the repeats of a transaction (K1). A repeat is a violation, unless the window, or a
+// change of the window, makes the earlier row absent.
 func (l *Ledger) decideRepeats(task *ledgerTask) {
 	for i := range task.repeats {
 		row, before := &task.repeats[i].row, task.repeats[i].before

@@ -1,7 +1,7 @@
 package oracle
 
-// liveKeys counts the live keys of a namespace in a partition. A key is live for two windows and the grace. It
-// counts for up to a 64th of that time longer, because keys are counted in buckets.
+// liveKeys counts the live keys of a namespace in a partition. A key is live for two windows and the grace. A
+// key may be counted for up to a 64th of that time longer, because keys are counted in buckets.
 type liveKeys struct {
 	width int64           // width of a bucket, ms
 	rows  map[int64]int64 // number of rows, by bucket of the first seen time

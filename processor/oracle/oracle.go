@@ -31,7 +31,7 @@ const (
 	Clamp      Policy = "clamp"
 )
 
-// A Route has the settings of a route that the oracle needs. Durations are ms. The policy "" stands for the
+// A Route has the settings of a route that the oracle needs. Durations are ms. A policy that is "" means the
 // default of the routes file.
 type Route struct {
 	Name         string
@@ -58,15 +58,15 @@ type Route struct {
 	FailOpen bool
 }
 
-// Headers tells which headers of oncebus a unique event has. Every other record has all of them.
+// Headers says which headers of oncebus a unique event has. Every other record has all these headers.
 type Headers struct{ Route, Key, Verdict bool }
 
 // Config is the set-up of the app under test. All input of the app goes through the repartition topic. If the
 // processes of a run changed their routes one after the other, Routes has every route that any of them had.
 type Config struct {
 	Repartition string
-	// RepartitionNumber is the number of the repartition topic in the manifest. A record that the ingress has
-	// written there is its own source.
+	// RepartitionNumber is the number of the repartition topic in the manifest. If the ingress wrote a record
+	// to the repartition topic, the source of the event is the position of that record itself.
 	RepartitionNumber uint16
 	// Verdicts is the topic of the verdicts on requests; "" if it was not read.
 	Verdicts   string
@@ -78,14 +78,14 @@ type Config struct {
 	// stream time of such a namespace follows the partitions of these topics. The stream time of any other
 	// namespace is the highest event time.
 	Sources map[uint8][]uint16
-	// GoesOn has the ids of those namespaces in Sources whose stream time goes on without events.
+	// GoesOn has the ids of those namespaces in Sources whose stream time also advances while no events arrive.
 	GoesOn map[uint8]bool
 	// Sets are the route sets of an app at level 2 whose windows have changed. They replace the windows of
-	// Routes. The checkpoints tell when a task went over to which set. Routes with LiveKeys must keep their
+	// Routes. The checkpoints show from when on a task used which set. Routes with LiveKeys must keep their
 	// windows, because after a change the number of counted keys would depend on restores.
 	Sets []Set
 	// Claims are the routes in claim mode. Check follows the events of these routes into the repartition topic,
-	// and leaves their outputs to CheckClaims.
+	// but only CheckClaims checks their outputs.
 	Claims []Claims
 	// Emissions has the limits of the output, duplicates and dead-letter topics. A topic without an entry
 	// accepts every record, and the oracle does not check the partitions of its records.
@@ -115,8 +115,8 @@ type Sent struct {
 	// Kind is the kind of the key source: id (if it is ""), composite, content or order.
 	Kind string
 	// RouteBefore is the route that took such records before a rolling change of the routes; "" if there was no
-	// change. While some processes have the old routes file and others the new one, either route may take the
-	// record.
+	// change. While some processes have the old routes file and others the new one, the record may belong to
+	// either route.
 	RouteBefore string
 }
 
@@ -130,7 +130,7 @@ type Sample struct {
 	Reset bool
 }
 
-// A Store is the content of a task's local store, read after the task's process has stopped.
+// A Store is the content of a task's local store, read after the process of the task has stopped.
 type Store struct {
 	Partition  int32
 	Position   int64             // changelog offset up to which the store has all rows
@@ -159,11 +159,11 @@ type History struct {
 	// Stores has the local stores, if they were read.
 	Stores []Store
 	// Refused has, by emission topic, how many produce requests the harness made the brokers refuse for good.
-	// At most that many records may be dead letters that tell so.
+	// At most that many dead letters may give such a refusal as their reason.
 	Refused map[string]int
 	// Cut names every "topic/partition" of the changelog, and of the input of tasks, from which the harness has
-	// deleted records. Only there may a checkpoint tell that rows are missing, or continue at an offset before
-	// which there is no record.
+	// deleted records. Only in these partitions may a checkpoint say that rows are missing, or continue at an
+	// offset before which there are no records.
 	Cut []string
 	// Open names every "topic/partition" whose last stable offset was still below its end when the time limit
 	// was reached.

@@ -53,8 +53,8 @@ func (e *expectations) add(p fingerprint, x expectation) {
 	e.list[first].same = i
 }
 
-// take returns the expectation that a record meets. If there is none, twice tells that another record has
-// already met it.
+// take returns the expectation that a record meets. If no open expectation has the record's fingerprint, take
+// returns nil; twice then reports that another record has already met such an expectation.
 func (e *expectations) take(p fingerprint) (x *expectation, twice bool) {
 	for i := e.index[p]; i != 0; i = e.list[i].same {
 		if !e.list[i].found {
@@ -87,8 +87,8 @@ func (c *check) outputs() {
 	c.readClaims()
 }
 
-// outputLog returns the records of a topic that are compared. Verdicts are read once and then deleted by age, so for
-// the topic of verdicts the live reading counts.
+// outputLog returns the records of a topic that are compared. The topic of verdicts deletes its records by age,
+// so for that topic the live reading is used.
 func (c *check) outputLog(topic string) log {
 	if topic == c.cfg.Verdicts {
 		return c.log(topic, purged)
@@ -100,15 +100,16 @@ func (c *check) outputLog(topic string) log {
 	return found
 }
 
-// ordered identifies records of the repartition topic that are emitted in the order in which they are there.
+// ordered identifies records of the repartition topic whose outputs must be emitted in the order of these
+// records.
 type ordered struct {
 	partition int32
 	order     uint16
 }
 
-// orderOf returns the number of the records in whose order the records of a route are emitted. Usually these
-// are all records of the partition; for a route that fails open they are only the records of this route,
-// because a bypass emits them before earlier records of other routes.
+// orderOf returns the number of the group of records among which the records of a route must keep their order
+// in the outputs. Usually these are all records of the partition; for a route that fails open they are only the
+// records of this route, because a bypass emits them before earlier records of other routes.
 func (c *check) orderOf(r *Route) uint16 {
 	if !r.FailOpen {
 		return 0
@@ -127,7 +128,7 @@ func verdictOf(r *Record) string {
 // emitted checks a partition of an emission topic and returns the unexpected records.
 func (c *check) emitted(lane []*Record) (unexpected []*Record) {
 	last := map[ordered]*expectation{}
-	turned := map[source]int64{} // by source, the last offset of the records without a key
+	turned := map[source]int64{} // for each source, the last offset of its records without a key
 	for _, r := range lane {
 		if r.Topic == c.cfg.Verdicts {
 			if address, _ := own(r, headerReplyTo); c.claimAddresses[address] {
@@ -247,8 +248,8 @@ type wanted struct {
 	key   string // dedup key, hex
 }
 
-// explain tells what the unexpected records are: each is either an expected record that was changed (K3), or an
-// extra record (K1).
+// explain finds out what the unexpected records are: each is either an expected record that was changed (K3),
+// or an extra record (K1).
 func (c *check) explain(unexpected []*Record) {
 	if len(unexpected) == 0 {
 		return
@@ -282,8 +283,8 @@ func (c *check) explain(unexpected []*Record) {
 }
 
 // keyLike returns the dedup key of an unexpected record in hexadecimal digits. A record without the header with
-// the key may be a unique event. Then keyLike returns the key of an expected record that is missing and has the
-// same value, or else the same record key.
+// the key may be a unique event. In that case keyLike looks for an expected record that is missing and has the
+// same value or, failing that, the same record key, and returns the dedup key of that record.
 func (c *check) keyLike(r *Record) string {
 	if key, says := own(r, headerKey); says {
 		return key
@@ -330,8 +331,8 @@ func (c *check) changed(x *expectation, r *Record) string {
 	return diff
 }
 
-// missing finds the expected records that were not emitted: lost events (K2), and the transactions that were
-// torn by that (K11).
+// missing finds the expected records that were not emitted: lost events (K2), and the transactions of which
+// therefore only a part was emitted (K11).
 func (c *check) missing() {
 	type transaction struct {
 		partition int32

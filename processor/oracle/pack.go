@@ -60,7 +60,7 @@ func packKey(r *Record) (from int64, n uint32) {
 
 // rowsOf returns the rows of a changelog record that is no checkpoint (K5). The key of a pack has the offset
 // from which on its transaction may begin, and the number of the pack in the transaction. Therefore no two
-// packs have the same key, and compaction removes no pack.
+// packs have the same record key, and compaction never removes a pack.
 func (c *check) rowsOf(t *task, r *Record) []*Record {
 	switch {
 	case isPack(r):

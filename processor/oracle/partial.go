@@ -8,8 +8,8 @@ import (
 	"reflect"
 )
 
-// A chain is the sequence of checkpoints in a changelog partition: whole checkpoints, and partial ones that
-// have what changed since the previous checkpoint.
+// A chain is the sequence of checkpoints in a changelog partition: whole checkpoints, and partial checkpoints,
+// which have only the changes since the previous checkpoint.
 type chain struct {
 	newest checkpoint
 	has    bool
@@ -136,14 +136,14 @@ func openStored(b []byte) (checkpoint, error) {
 	return c.newest, nil
 }
 
-// equals reports whether two checkpoints tell the same.
+// equals reports whether two checkpoints have the same content.
 func (c *checkpoint) equals(other *checkpoint) bool {
 	a, b := *c, *other
 	a.flags, b.flags = 0, 0
 	return reflect.DeepEqual(a, b)
 }
 
-// A counted tells what a count is about: a namespace id, and a status or countsOfEvents.
+// A counted identifies what a count counts: a namespace id, and a status or countsOfEvents.
 type counted struct{ namespaceID, status uint8 }
 
 // countsOfEvents stands in place of a status for the judged events and the duplicates among them.

@@ -3,8 +3,8 @@ package oracle
 import "slices"
 
 // waitAt adds a duplicate to the requests that wait for the outcome of a claim. It returns false if there is no
-// place left. An HTTP request gives its place up to a request that names it, to any request once its timeout is
-// over, and to an HTTP request with the same request id.
+// place left. An HTTP request loses its place to a request that names it; once its timeout is over, to any
+// request; and to an HTTP request with the same request id.
 func (f *claimFold) waitAt(k *claim, r *Record, e *envelope) bool {
 	own := requester{key: string(r.Key), at: e.from, id: e.request, replyTo: e.replyTo}
 	if f.Timeout > 0 && e.replyTo != "" {

@@ -24,7 +24,7 @@ type row struct {
 	at          position
 	namespaceID uint8
 	earlier     bool  // it belongs to an earlier window of its key
-	again       bool  // it was stored before, with another digest or link
+	again       bool  // a row of the same event was stored before, with another digest or link
 	link        uint8 // beforeUnknown, beforeNone or beforeKnown
 	before      int64 // when the previous window was first seen, if link is beforeKnown
 }
@@ -42,9 +42,9 @@ func (r *row) value(dst []byte) []byte {
 // A fold is the state of a partition of the repartition topic after some of the partition's records.
 type fold struct {
 	rows map[digest]row
-	// windows has the rows of a key, the latest first, down to a row that tells nothing about the window before
-	// it. linked tells that the task is at level 2: then only seeds, and tasks at level 1 before it,
-	// have made rows that tell nothing about it.
+	// windows has the rows of each key, the latest first, down to a row that says nothing about the previous
+	// window. linked reports that the task is at level 2: then only rows of seeds, and rows that were made
+	// before at level 1, say nothing about the previous window.
 	windows map[digest][]row
 	linked  bool
 	times   [256]int64 // stream time by namespace id
@@ -68,7 +68,7 @@ type judgement struct {
 	first   *row // the first event, if the verdict is duplicate
 	row     row  // the row to write, if the topic accepts the record
 	wrote   bool
-	// replaces is the row that counts until row replaces it; nil if the key is new.
+	// replaces is the row that decided on the key before, and that row replaces; nil if the key is new.
 	replaces *row
 	above    int   // how many windows of the key are later than the earlier window to which row belongs
 	live     int64 // number of live keys, if the event is beyond the limit
@@ -83,7 +83,7 @@ func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 	if j := f.judgeByTime(e, r, present); j != nil {
 		return *j
 	}
-	if e.time == own { // an event that was clamped does not move stream time
+	if e.time == own { // a clamped event, whose time differs, does not move stream time
 		f.moveTime(e, r.NamespaceID, present)
 	}
 	next := row{first: e.time, at: e.from, namespaceID: r.NamespaceID}

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// A broker may refuse a record for reasons that the log does not show. Only the dead letter tells it. The
-// oracle believes as many of these dead letters as the harness made brokers refuse requests.
+// A broker may refuse a record for reasons that the log does not show, so that only the dead letter of the
+// record gives the reason. The oracle accepts at most as many such dead letters as the number of requests that
+// the harness made brokers refuse.
 
 // refusalID identifies a record that a topic refused: by the position of its event, as text, and the topic.
 type refusalID struct{ from, topic string }

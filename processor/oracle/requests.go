@@ -18,8 +18,8 @@ type Request struct {
 	Value     []byte
 	Headers   []Header // the headers that the route carries into the record
 	Time      int64    // event time in ms; 0 means the time at which the ingress received the request
-	// Status is the status of the response; 0 if there was none. With a 2xx, a verdict or 504 the ingress tells
-	// that Kafka has the event.
+	// Status is the status of the response; 0 if there was none. A status 2xx, a verdict, or the status 504
+	// means that Kafka has the event.
 	Status       int
 	Verdict, Key string // headers of the response; "" if it lacks them
 }
@@ -29,8 +29,8 @@ func (q *Request) acknowledged() bool {
 	return q.Verdict != "" || q.Status >= 200 && q.Status < 300 || q.Status == 504
 }
 
-// A requestGroup has the requests with the same value, and the records that they became. The log does not tell
-// which record belongs to which request.
+// A requestGroup has the requests with the same value, and the records that were made from them. The log does
+// not show which record was made from which request.
 type requestGroup struct {
 	sent     []*Request
 	records  []*Record
@@ -54,8 +54,8 @@ func (c *check) readRequests() {
 	}
 }
 
-// submitted compares a record that the ingress has written with its request: the request exists (K2), it became
-// at most one record (K1), and the record has the right key (K2) and is unchanged (K3).
+// submitted compares a record that the ingress has written with its request: the request exists (K2), at most
+// one record was made from it (K1), and the record has the right key (K2) and is unchanged (K3).
 func (c *check) submitted(r *Record, e *envelope) {
 	g := c.requests[string(r.Value)]
 	if g == nil {

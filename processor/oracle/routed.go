@@ -83,7 +83,7 @@ func (c *check) routed(t *task, r *Record, e *envelope) {
 }
 
 // derived compares what the router or the ingress has derived from an event with the event itself: key and
-// route (K2), content and time (K3). text names the origin of the event.
+// route (K2), content and time (K3). text describes the origin of the event.
 func (c *check) derived(r *Record, e *envelope, s *Sent, text string) {
 	if route := string(e.route); route != s.Route && route == s.RouteBefore && route != "" {
 		before := *s
@@ -126,7 +126,8 @@ func (c *check) digest(s *Sent, e *envelope) (d digest) {
 }
 
 // untouched returns which parts of a sent record differ in the repartition topic or in an output; "" if none
-// do. The record must have the headers that stays accepts, and no other header with the prefix of oncebus.
+// do. The record must have those headers of s for which stays returns true, and no other header with the prefix
+// of oncebus.
 func untouched(s, r *Record, e *envelope, stays func(Header) bool) string {
 	var diff []string
 	if !same(s.Key, r.Key) {
@@ -144,7 +145,7 @@ func untouched(s, r *Record, e *envelope, stays func(Header) bool) string {
 	return strings.Join(diff, "; ")
 }
 
-// sameStaying reports whether got equals those of the sent headers that must stay.
+// sameStaying reports whether got equals the list of the sent headers for which stays returns true.
 func sameStaying(sent, got []Header, stays func(Header) bool) bool {
 	n := 0
 	for _, h := range sent {

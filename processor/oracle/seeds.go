@@ -12,7 +12,7 @@ const seedTopic = 0xffff
 // The fates of seeds, in the order of their counts.
 var seedFates = []string{"taken", "known", "out of window", "too late", "in the future"}
 
-// seeded has what the fold knows about the seeds of a transaction.
+// seeded has the counts of the seeds of a transaction.
 type seeded struct {
 	fates   [5]int64
 	tooLate []int64 // the seeds' numbers in their file
@@ -37,7 +37,8 @@ func (c *check) seed(t *task, r *Record, e *envelope, route *Route) {
 	case t.fold.absent(&row{first: e.time, namespaceID: route.NamespaceID}, window, grace, last, running):
 		fate = 2
 	case known && e.time > add(prior.first, window) && (!running || e.time > last):
-		// The fate stays 1 (known): the events that the existing row decides about are not late yet.
+		// The fate stays 1 (known), because the existing row must stay: events on which it decides are not late
+		// yet.
 	case !known, e.time > add(prior.first, window):
 		fate = 0
 	case e.time < prior.first && e.time >= add(prior.first, -window) && prior.at.topic != seedTopic:
@@ -55,7 +56,8 @@ func (c *check) seed(t *task, r *Record, e *envelope, route *Route) {
 }
 
 // arrived applies the stream time that the task had in another cluster, unless the namespace already has one.
-// The value of such a record is null, or since and lateBefore of a window that has changed.
+// The value of the record that brings the stream time is null or, if the window of the namespace has changed,
+// it has since and lateBefore.
 func (c *check) arrived(t *task, r *Record, e *envelope, namespaceID uint8) {
 	if !e.streamTime || t.fold.seen[namespaceID] {
 		return

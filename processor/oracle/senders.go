@@ -13,7 +13,8 @@ type sender struct {
 	count, error uint64
 }
 
-// routeSenders has the counters of a route, by number. The count of a sender is at most its error too high.
+// routeSenders has the counters of a route, by number. The count of a sender may be too high, by at most its
+// error.
 type routeSenders struct {
 	route           string
 	capacity, total uint64
@@ -106,7 +107,8 @@ func (d duplicates) count(r *Record, route *Route) {
 const statusDuplicates = 0x41
 
 // duplicates compares the duplicates by day and by sender in a checkpoint with the duplicates that were judged
-// (K13). It does not check a partition with a cut changelog, because then what only a local store had is lost.
+// (K13). It does not check a partition with a cut changelog, because after a cut, counts that only a local
+// store had may be lost.
 func (c *check) duplicates(t *task, r *Record, cp *checkpoint) {
 	if c.isCut(c.cfg.Changelog, t.partition) {
 		return
@@ -133,8 +135,9 @@ func (c *check) duplicates(t *task, r *Record, cp *checkpoint) {
 }
 
 // compare returns what is wrong with the counters of a route; "" if nothing is. It checks that the total is
-// right, that no name has two counters, that every count is within its error and every error within its bound,
-// and that no sender without a counter has more duplicates than the lowest counter.
+// right, that no name has two counters, that every count differs from the true number by at most its error,
+// that every error is within its bound, and that no sender without a counter has more duplicates than the
+// lowest counter.
 func (s *routeSenders) compare(want *routeDuplicates) string {
 	if s.total != want.total {
 		return fmt.Sprintf("%d duplicates, want %d", s.total, want.total)

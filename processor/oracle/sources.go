@@ -6,12 +6,13 @@ import (
 	"slices"
 )
 
-// In a namespace that has input topics, stream time is the lowest time that any of its sources has reached. A
-// source has reached the higher of two times: its front, which is the highest time of its events in this task,
-// and its bound. The bound comes from progress records, which tell the highest time of the source's events in
-// all tasks, and up to which broker time the source was read: the source has then reached the time that this
-// task had met in all sources by that broker time. Where the routes say so, the highest time goes on without
-// events. In any other namespace, stream time is the highest event time.
+// In a namespace that has input topics, stream time is the lowest time that any of its sources has reached. The
+// time that a source has reached is the higher of two times: its front and its bound. The front is the highest
+// time of the source's events in this task. The bound comes from progress records, which give the highest time
+// of the source's events in all tasks, and the broker time up to which the source was read: the source counts
+// as having reached the highest event time that this task had met, in any source, by that broker time. If the
+// routes say so, the highest event time also advances while no events arrive. In any other namespace, stream
+// time is the highest event time.
 
 // never stands for a time that is not known.
 const never = math.MinInt64
@@ -26,27 +27,29 @@ type sourceTimes struct {
 	topics      []sourceTopic // ascending by number
 }
 
-// A timeSample tells the highest event time when the log had come to broker time at, in ms.
+// A timeSample has the highest event time that was known when the timestamps of the log had reached the broker
+// time at. Both are in ms.
 type timeSample struct{ at, highest int64 }
 
 // A sourceTopic is an input topic with its number in the manifest. counted is the broker time, in ms, at which
-// the topic had the number of partitions that a progress record tells; never if no record has told it.
+// the topic had the number of partitions that a progress record gives; never if no progress record has given a
+// number.
 type sourceTopic struct {
 	number     uint16
 	counted    int64
 	partitions []reached
 }
 
-// A reached tells how far a source has come: by its events in this task (front), and by progress records
+// A reached has the time that a source has reached by its events in this task (front), and by progress records
 // (bound).
 type reached struct{ front, bound int64 }
 
-// samplesMax is how many samples of the highest event time a task keeps. The number is a part of the rules,
-// because stream time depends on it.
+// samplesMax is how many samples of the highest event time a task keeps. The oracle must keep the same number
+// as the product, because stream time depends on it.
 const samplesMax = 16
 
-// countHolds is for how many ms of the log a task relies on the number of partitions in a progress record:
-// later the topic may have more.
+// countHolds is for how long, in ms of the log's timestamps, a task relies on the number of partitions in a
+// progress record. After that time the topic may have more partitions.
 const countHolds = 60_000
 
 // partitionsMax is the largest number of partitions of a topic that a record may claim.
@@ -117,8 +120,8 @@ func (s *sourceTimes) event(from position, time int64) {
 	s.highest = max(s.highest, time)
 }
 
-// progress takes what a progress record tells about the inputs. The broker stored the record at the time
-// stored: no time in the record counts as later than that, except that events may be ahead by skew.
+// progress takes the part of a progress record that is about the inputs. The broker stored the record at the
+// time stored: no time in the record counts as later than that, except that events may be ahead by skew.
 func (s *sourceTimes) progress(inputs []inputProgress, stored, skew int64, goesOn bool) {
 	follows := false
 	for _, in := range inputs {
@@ -156,11 +159,11 @@ func (s *sourceTimes) highestBy(at int64) int64 {
 	return never
 }
 
-// sample adds a sample of the highest event time, unless it equals the last sample. It drops samples for a
-// broker time that has not come yet. If there are too many samples, it drops the one whose neighbours are
-// nearest to each other, the first of several. Where time goes on, and no event has raised the highest event
-// time since the last sample, the highest event time advances by the broker time in between. If a sample is
-// dropped, the advance up to it does not count.
+// sample adds a sample of the highest event time, unless it equals the last sample. It drops samples whose
+// broker time is after at. If there are too many samples, it drops the sample whose neighbours are nearest to
+// each other; if several are equal, the first of them. With goesOn, if no event has raised the highest event
+// time since the last sample, the highest event time advances by the broker time since that sample. If a sample
+// is dropped, the advance up to that sample does not count.
 func (s *sourceTimes) sample(at int64, goesOn bool) {
 	kept := slices.DeleteFunc(slices.Clone(s.samples), func(one timeSample) bool { return one.at >= at })
 	n := len(kept)
@@ -208,8 +211,8 @@ func (s *sourceTimes) least(now int64) int64 {
 }
 
 // follow returns the stream time after an event or a progress record that was stored at broker time now, and
-// whether there is one. It is the lowest time of the sources, unless stream time was further already. follow
-// drops the samples that lie below it, because they tell nothing new.
+// whether there is one. Stream time is the lowest time of the sources, but never lower than before. follow
+// drops the samples below stream time, because they can no longer raise it.
 func (s *sourceTimes) follow(now, last int64, running bool) (int64, bool) {
 	least := s.least(now)
 	if least == never || running && least <= last {
@@ -265,7 +268,7 @@ func (c *check) skewOf(namespaceID uint8) (longest int64) {
 	return longest
 }
 
-// sourcesOf returns what a checkpoint has about the sources of a namespace; nil if it has none.
+// sourcesOf returns the sources of a namespace in a checkpoint; nil if the checkpoint has no sources of it.
 func (c *checkpoint) sourcesOf(namespaceID uint8) *sourceTimes {
 	i := slices.IndexFunc(c.sources, func(s sourceTimes) bool { return s.namespaceID == namespaceID })
 	if i < 0 {
@@ -275,7 +278,8 @@ func (c *checkpoint) sourcesOf(namespaceID uint8) *sourceTimes {
 }
 
 // followSources begins to follow the sources of those namespaces for which this checkpoint is the first that
-// has sources. The process that judged the transaction was the first to know the routes of these namespaces.
+// has sources. This is so because the process that judged the transaction was the first process with the routes
+// of these namespaces.
 func (c *check) followSources(t *task, cp *checkpoint) {
 	for id, numbers := range c.cfg.Sources {
 		if t.fold.sources[id] != nil || cp.sourcesOf(id) == nil {
@@ -290,8 +294,8 @@ func (c *check) followSources(t *task, cp *checkpoint) {
 }
 
 // followed compares the sources in a checkpoint with the sources of the fold (K5). For routes in claim mode
-// only stream time is compared, because it depends on a claim whether a late event has moved the front of its
-// source.
+// only stream time is compared, because whether a late event has moved the front of its source depends on the
+// claim of its key.
 func (c *check) followed(t *task, r *Record, cp *checkpoint) {
 	for id, want := range t.fold.sources {
 		claims := slices.ContainsFunc(c.cfg.Claims, func(claims Claims) bool { return claims.NamespaceID == id })
@@ -302,8 +306,8 @@ func (c *check) followed(t *task, r *Record, cp *checkpoint) {
 }
 
 // unfollowed finds namespaces whose sources are in no checkpoint of a task, although the task has judged
-// something (K5). If routes come and go, only the namespaces of a route set that the task has gone over to
-// count.
+// something (K5). If routes were added or removed during the run, only the namespaces of route sets that the
+// task has used are checked.
 func (c *check) unfollowed(t *task) {
 	if !t.chain.has || t.cursor == 0 {
 		return

@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// A progress is what a progress record tells about the inputs.
+// A progress is the content of a progress record that is about the inputs.
 type progress struct {
 	inputs []inputProgress
-	// silent means that the record tells nothing about outcomes and executors.
+	// silent means that the record has nothing about outcomes and executors.
 	silent bool
 }
 
-// An inputProgress is how far a worker has read its partitions of an input topic. At broker time counted, in
-// ms, the topic had partitions partitions.
+// An inputProgress says up to which time a worker has read its partitions of an input topic. At broker time
+// counted, in ms, the topic had partitions partitions.
 type inputProgress struct {
 	topic      uint16
 	partitions int
@@ -22,8 +22,8 @@ type inputProgress struct {
 	read       []readProgress
 }
 
-// A readProgress tells that every record that was stored in a partition before a broker time, in ms, is in the
-// repartition topic. The time is never if none is known.
+// A readProgress has a broker time, in ms: every record that was stored in the partition before that time is in
+// the repartition topic. The time is never if no such time is known.
 type readProgress struct {
 	partition int
 	to        int64
@@ -79,10 +79,10 @@ func (f *fields) read(partitions uint64) readProgress {
 	return r
 }
 
-// sources reads the sources in a checkpoint, if the flags tell that there are some: number of namespaces,
-// uvarint, and for each: namespace id 1, highest event time, varint, highest event time by HTTP, samples |
-// number of topics, uvarint, and for each: number, partitions, uvarints, when the topic had them, varint, and
-// for each partition: front, bound.
+// sources reads the sources in a checkpoint, if the flags say that the checkpoint has sources: number of
+// namespaces, uvarint, and for each: namespace id 1, highest event time, varint, highest event time by HTTP,
+// samples | number of topics, uvarint, and for each: number, partitions, uvarints, when the topic had them,
+// varint, and for each partition: front, bound.
 func (f *fields) sources(flags uint64) (all []sourceTimes) {
 	if flags&flagSources == 0 {
 		return nil

@@ -20,8 +20,8 @@ func (c *check) storesOf(partition int32) []*Store {
 }
 
 // store compares a local store with the changelog below the store's position, which t has just folded (K5). The
-// store may lack rows below the horizon. It may also lack rows that compaction removed before the restore: the
-// rows that replaced them are beyond the position.
+// store may lack rows below the horizon. It may also lack rows that compaction had removed before the store was
+// restored, because newer rows beyond the position had replaced them.
 func (c *check) store(t *task, s *Store) {
 	c.report.StoreRows += len(s.Rows)
 	final := c.finals[c.cfg.Changelog][t.partition]
@@ -86,10 +86,10 @@ type horizon struct {
 }
 
 // horizons returns the horizon of each namespace id. A namespace has a single stream time, and the longest
-// retention of its routes counts. The horizon is as of the partition's last checkpoint and not as of the
-// store's, for this reason: a process evicts rows by its own stream time, and loses the rows in its memory,
-// which are above the position, when it ends. The task that opens the store next reads those rows again before
-// it judges.
+// retention of its routes counts. The horizon is computed from the partition's last checkpoint, and not from
+// the store's checkpoint. The reason is that a process evicts rows by its newest stream time, which may be
+// later than the store's checkpoint: when the process ends, it loses the rows above the position, which were
+// only in its memory. The task that opens the store next reads those rows again before it judges.
 func (c *check) horizons(s *Store) (before [256]horizon) {
 	cp, err := openStored(s.Checkpoint)
 	if newest := c.newestCheckpoint(s.Partition); newest != nil {

@@ -29,8 +29,8 @@ type task struct {
 	bypassed   map[uint8]int64
 	dead       map[int64]bool // offsets of bypassed records that became dead letters
 	duplicates duplicates     // duplicates judged so far
-	// seeded has the seeds that the fold has judged since the last checkpoint, wroteSeeds the seeds that the
-	// task has counted since then.
+	// seeded has the seeds that the fold has judged since the last checkpoint, and wroteSeeds has the seeds
+	// that the task itself has counted since then.
 	seeded, wroteSeeds seeded
 
 	checkpoints []*Record
@@ -88,7 +88,8 @@ func (c *check) task(partition int32, input, changelog []*Record) {
 	c.state(t)
 	c.finalState(t)
 	c.unfollowed(t)
-	// A progress record is written without input, so progress records may follow after the last checkpoint.
+	// The routing stage writes progress records even without input, so some may follow behind the last
+	// checkpoint's input; they are not missing.
 	left := slices.DeleteFunc(slices.Clone(t.input[t.cursor:]), isProgress)
 	if len(left) > 0 {
 		c.add("K9", "%s: %d records from this one on are beyond the last checkpoint: not processed; record key %s", at(left[0]), len(left), brief(left[0].Key))
@@ -103,7 +104,7 @@ func (c *check) task(partition int32, input, changelog []*Record) {
 // headerSweep marks a row that a sweep has written again.
 const headerSweep = "oncebus-sweep"
 
-// swept checks that a sweep wrote the newest row of a key (K5).
+// swept checks that a row which a sweep has written again is the newest row of its key (K5).
 func (c *check) swept(t *task, r *Record) {
 	c.report.Rows++
 	if newest := t.latest[digest(r.Key)]; newest == nil || !bytes.Equal(newest.Value, r.Value) {
@@ -187,7 +188,7 @@ func (c *check) expect(l *draft, topic string, beyond bool) (arrived bool) {
 		})
 	}
 	if judged.verdict != "duplicate" {
-		judged = *l // the request of a duplicate gets this verdict whatever happens to the record
+		judged = *l // the request of a duplicate gets this verdict even if the topic refuses the record
 	}
 	c.expectVerdict(&judged, arrived && topic == l.route.Output, beyond)
 	return arrived
@@ -325,7 +326,8 @@ func (c *check) finalState(t *task) {
 	}
 	final := c.finals[c.cfg.Changelog][t.partition]
 	for _, d := range sortedKeys(t.latest) {
-		// While the checkpoint is incomplete, rows may be missing; the sweep that ends this writes them again.
+		// While the checkpoint is incomplete, rows may be missing in the changelog; a later sweep writes them
+		// again.
 		if newest := t.latest[d]; !t.incomplete && !c.trimmed(t, newest) {
 			c.kept(final, newest)
 		}

@@ -19,15 +19,15 @@ type NamespaceWindow struct {
 	Window, Grace int64
 }
 
-// spans has the windows by which a task judges, as of the task's newest checkpoint.
+// spans has the windows with which a task judges, as of the task's newest checkpoint.
 type spans struct {
 	set   int64
 	of    map[uint8]NamespaceWindow
-	known map[uint8]knownSince // namespaces whose change of window still has an effect
+	known map[uint8]knownSince // namespaces whose window was changed, while that change still has an effect
 }
 
-// windowOf returns the window and the grace by which a namespace is judged: those of the route set or, in a run
-// with a single set, those of the route.
+// windowOf returns the window and the grace by which a namespace is judged: the values in the route set or, in
+// a run with a single route set, the values of the route.
 func (s *spans) windowOf(namespaceID uint8, window, grace int64) (int64, int64) {
 	if w, ok := s.of[namespaceID]; ok {
 		return w.Window, w.Grace
@@ -35,8 +35,8 @@ func (s *spans) windowOf(namespaceID uint8, window, grace int64) (int64, int64) 
 	return window, grace
 }
 
-// adopt goes over to another route set. What the previous windows have retained, and do not refuse as late,
-// stays so, because nothing else is known.
+// adopt changes to another route set. Only the rows that the previous windows have retained are known, and
+// events that are late under the previous windows stay late.
 func (f *fold) adopt(sets []Set, number int64) {
 	i := slices.IndexFunc(sets, func(s Set) bool { return s.Number == number })
 	if i < 0 || number == f.spans.set {
@@ -69,8 +69,8 @@ func (f *fold) adopt(sets []Set, number int64) {
 	f.dropWhole()
 }
 
-// windowIn returns the window of a namespace in a route set. A task that judged without a set judged by the
-// routes that became set 1.
+// windowIn returns the window of a namespace in a route set. A task that judged before the app had route sets
+// used the routes from which set 1 was made.
 func windowIn(sets []Set, number int64, namespaceID uint8) (NamespaceWindow, bool) {
 	for _, s := range sets {
 		for _, w := range s.Windows {
@@ -117,7 +117,7 @@ func (f *fold) dropWhole() {
 	}
 }
 
-// windows compares the changed windows in a checkpoint with those of the fold (K5).
+// windows compares the changed windows in a checkpoint with the changed windows of the fold (K5).
 func (c *check) windows(t *task, r *Record, cp *checkpoint) {
 	if len(c.cfg.Sets) == 0 {
 		return
@@ -133,8 +133,8 @@ func (c *check) windows(t *task, r *Record, cp *checkpoint) {
 	}
 }
 
-// ofSet returns the window and the grace of a namespace as of a route set: those of the newest set up to this
-// one that has the namespace.
+// ofSet returns the window and the grace of a namespace as of a route set: they come from the newest route set,
+// up to this one, that has the namespace.
 func (c *check) ofSet(set int64, namespaceID uint8, window, grace int64) (int64, int64) {
 	newest := int64(0)
 	for _, s := range c.cfg.Sets {
@@ -147,7 +147,7 @@ func (c *check) ofSet(set int64, namespaceID uint8, window, grace int64) (int64,
 	return window, grace
 }
 
-// horizonOf returns the time below which the rows of a namespace may no longer exist, as of a checkpoint.
+// horizonOf returns the first seen time below which rows of a namespace may be missing, as of a checkpoint.
 func (c *check) horizonOf(cp *checkpoint, namespaceID uint8, window, grace int64) int64 {
 	window, grace = c.ofSet(cp.set, namespaceID, window, grace)
 	time := add(cp.times[namespaceID], -rowRetention(window, grace))

@@ -8,7 +8,7 @@ import (
 	"oncebus/dedup"
 )
 
-// Row is a live row together with the index of its task in the header.
+// Row is a live row, with the index that its task has in Header.Tasks.
 type Row struct {
 	dedup.Row
 
@@ -23,8 +23,8 @@ const (
 	bodyFlags = bodyNamespace | bodyTask | bodyDetails
 )
 
-// appendBody appends the body of row r. before is the previous row of the block; first tells that there is
-// none.
+// appendBody appends the body of row r. before is the previous row of the block; first says that r is the first
+// row of the block.
 func appendBody(dst []byte, r, before *Row, first bool) []byte {
 	var flags byte
 	if first || r.NamespaceID != before.NamespaceID {

@@ -6,9 +6,9 @@ import (
 	"oncebus/dedup"
 )
 
-// magic begins a file, and the version follows it. The file of an app that leaves its cluster has
-// versionLeaving: a build that does not know Header.Leaving would otherwise seed the file without the stream
-// times of the tasks.
+// magic begins a file, and the version follows it. The file of an app that leaves its cluster has the version
+// versionLeaving, so that builds which do not know Header.Leaving refuse the file: they would seed it without
+// the stream times of the tasks.
 const (
 	magic          = "OBX1"
 	version        = 1
@@ -18,8 +18,8 @@ const (
 // RowsPerBlock is the number of rows in every block but the last, unless the rows are large (bodiesSoft).
 const RowsPerBlock = 8192
 
-// Bounds of a reader, in bytes. A claim has at most dedup.MaxResultBytes, and a block has as many claims as the
-// writer's bound on bodies allows.
+// Bounds of a reader, in bytes. They follow from the bounds of the writer: a claim has at most
+// dedup.MaxResultBytes, and a writer ends a block after bodiesSoft bytes of bodies.
 const (
 	headerMax = 64 << 20
 	bodiesMax = 64 << 20
@@ -30,7 +30,7 @@ const (
 // ErrFile is wrapped by every error about the content of a file.
 var ErrFile = errors.New("not a whole OBX1 file")
 
-// Header tells to which app the rows belong, and as of when.
+// Header says to which app the rows in the file belong, and of which time they are.
 type Header struct {
 	Level   int    `json:"level"` // level of the app's encodings
 	Cluster string `json:"cluster"`
@@ -69,11 +69,11 @@ type Leaving struct {
 type Input struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
-	Held      int64  `json:"held"` // the offset that would be routed next
-	// Outcomes tells that executors write their outcomes to this topic.
+	Held      int64  `json:"held"` // the offset of the record that would be routed next
+	// Outcomes reports that executors write their outcomes to this topic.
 	Outcomes bool `json:"outcomes,omitempty"`
-	// Tail has the sums of the last records before Held, 16 bytes each, beginning with the oldest. Earliest is
-	// the lowest timestamp in the later half of these records, in ms.
+	// Tail has the checksums of the last records before Held, 16 bytes each, the oldest first. Earliest is the
+	// lowest timestamp in the later half of these records, in ms.
 	Tail     []byte `json:"tail,omitempty"`
 	Earliest int64  `json:"earliest,omitempty"`
 }
@@ -83,8 +83,8 @@ type Namespace struct {
 	Name    string `json:"name"`
 	KeyRule string `json:"key_rule"`
 	Mode    string `json:"mode"`
-	// Adjacent tells that the keys of adjacent buckets are in the same task, which the rows themselves do not
-	// tell.
+	// Adjacent reports that the keys of adjacent buckets are in the same task. The rows themselves do not show
+	// this.
 	Adjacent bool `json:"adjacent,omitempty"`
 	// WindowMS and GraceMS are the window and the grace period of the route, in ms; -1 for a namespace without
 	// a route.
@@ -97,18 +97,19 @@ type Task struct {
 	Topic       string `json:"topic"`
 	Partition   int32  `json:"partition"`
 	ChangelogID string `json:"changelog_id"`
-	End         int64  `json:"end"` // end of what was read of the changelog
+	End         int64  `json:"end"` // the changelog offset up to which the rows were read
 	// Sequence and Next are from the newest checkpoint; 0 for a task that has never run.
 	Sequence int64 `json:"sequence"`
 	Next     int64 `json:"next"`
 	// StreamTimes has the stream times in ms, by the name of the namespace.
 	StreamTimes map[string]int64 `json:"stream_times,omitempty"`
-	// Known has the namespaces whose window has changed, by name; only in the file of an app that leaves.
+	// Known has the namespaces whose window has changed, by name. Only the file of an app that leaves its
+	// cluster has it.
 	Known map[string]Known `json:"known,omitempty"`
 }
 
-// Known tells since when the rows of a namespace are complete after a change of its window. Events before
-// LateBefore are late. Both are in ms.
+// Known says from which first seen time on the rows of a namespace are complete after a change of its window.
+// Events before LateBefore are late. Both are in ms.
 type Known struct {
 	Since      int64 `json:"since"`
 	LateBefore int64 `json:"late_before"`
@@ -129,7 +130,7 @@ type Trailer struct {
 	Blocks int64 `json:"blocks"`
 	// ByNamespace has the numbers of rows, by index into the header's namespaces.
 	ByNamespace []int64 `json:"by_namespace"`
-	// Open counts the claims whose outcome an attempt may still tell. Such claims cannot be seeds.
+	// Open counts the claims whose outcome an executor may still send. Claims of that kind cannot be seeds.
 	Open int64 `json:"open_claims,omitempty"`
 }
 

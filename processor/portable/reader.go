@@ -70,7 +70,8 @@ func NewReader(from io.Reader) (*Reader, error) {
 	return r, nil
 }
 
-// take reads n bytes in steps, so that a length which the file only claims allocates no memory.
+// take reads n bytes in steps, so that it allocates memory only for bytes that the file really has, and not for
+// a length that a damaged file claims.
 func (r *Reader) take(n int) ([]byte, error) {
 	const step = 1 << 20
 	r.block = r.block[:0]

@@ -23,7 +23,7 @@ type Writer struct {
 	encoder *zstd.Encoder
 	trailer Trailer
 
-	// About the block that is not written yet:
+	// The following fields are about the block that is not written yet.
 	rows    int
 	before  Row
 	digests []byte

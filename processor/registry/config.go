@@ -14,8 +14,8 @@ type Config struct {
 	// Dir is the directory of the schema files that routes name. A name such as ../x cannot lead out of the
 	// directory.
 	Dir string `env:"DIR" help:"directory of the schema files that routes name; default: that of the routes file"`
-	// URLs are the addresses of the registry, each with its path; the client tries them in order. Without an
-	// address, no route may need a registry.
+	// URLs are the addresses of the registry, each with its path; the client tries them in order. If there is
+	// no address, the routes must not need a registry.
 	URLs []string `env:"REGISTRY_URL" help:"addresses of the schema registry, comma separated, such as https://registry.example.com; required by routes with format: avro or protobuf without a schema file"`
 	// Username and Password are for basic authentication, Token is a bearer token.
 	Username     string          `env:"REGISTRY_USERNAME" help:"user name for the schema registry"`

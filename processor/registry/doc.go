@@ -11,8 +11,8 @@
 //
 // # Invariants
 //
-//   - A registry that cannot be reached, or that answers anything but a schema, is no reason to give up a
-//     record: Read returns an error, and its caller calls it again.
+//   - If a registry cannot be reached, or answers anything but a schema, the record does not become invalid:
+//     Read returns an error, and the caller of Read calls it again.
 //   - Only two answers make a record invalid: that the registry has had no schema of its id for UnknownAfter (a
 //     replica of the registry may lag behind the producers), and that the schema is of another format than the
 //     route's.

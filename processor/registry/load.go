@@ -124,8 +124,9 @@ func (t *referenced) follow(ctx context.Context, references []sr.SchemaReference
 	return nil
 }
 
-// asFailure removes the types of an error, so that isUnknown does not see a 404 for a reference. A registry
-// that has a schema but lacks its reference has failed: the record that names the schema is not invalid.
+// asFailure removes the types of an error, so that isUnknown does not see a 404 for a reference. If the
+// registry has a schema but not one of its references, that is a failure of the registry, and the record that
+// names the schema is not invalid.
 func asFailure(err error) error { return errors.New(err.Error()) }
 
 // text returns the text of a file that a Protobuf schema imports.

@@ -57,7 +57,7 @@ func (n name) String() string {
 type answer struct {
 	schema *formats.Schema
 	err    error     // why records that name it are invalid
-	until  time.Time // when an error is forgotten; a schema is known for good
+	until  time.Time // when an error is forgotten; a schema is never forgotten
 }
 
 // unknownKept is how long the process remembers that the registry has no schema of an id, and marks records
@@ -190,7 +190,7 @@ func (r *Registry) isUnknownFor(of name) bool {
 	since, ok := r.missing[of]
 	if !ok {
 		if len(r.missing) >= unknownMax {
-			clear(r.missing) // the forgotten ids begin again: their records wait longer, but the memory is bounded
+			clear(r.missing) // for the forgotten ids the time begins again: their records wait longer, but the memory is bounded
 		}
 		since = r.now()
 		r.missing[of] = since
@@ -198,8 +198,8 @@ func (r *Registry) isUnknownFor(of name) bool {
 	return r.now().Sub(since) >= r.cfg.UnknownAfter
 }
 
-// keep adds an answer to the known ones, and drops answers about schemas that the registry does not have once
-// they are old or too many.
+// keep stores an answer. Answers that the registry does not have a schema are dropped when they are old or too
+// many.
 func (r *Registry) keep(of name, a answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -246,12 +246,13 @@ func (r *Registry) CheckFiles(ctx context.Context, routes *rules.Routes) error {
 	return errors.Join(errs...)
 }
 
-// Ask returns why the registry does not answer; nil if it does, or if no registry is set.
+// Ask returns why the registry does not answer; nil if it answers, or if no registry is set.
 func (r *Registry) Ask(ctx context.Context) error {
 	if r.client == nil {
 		return nil
 	}
-	// The request is the one that records need, so that an operator need not grant other rights for this check.
+	// Ask sends the same kind of request as is sent for records, so that an operator need not grant further
+	// rights for this check.
 	if _, err := r.client.SchemaByID(ctx, 1); err != nil && !isUnknown(err) {
 		return err
 	}

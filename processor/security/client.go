@@ -12,8 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// metadataMinAge is the least time between two metadata requests of a client. With franz-go's default of 5 s, a
-// client would notice every new leader and every new topic later.
+// metadataMinAge is the least time between two metadata requests of a client. franz-go's default is 5 s, with
+// which a client would notice new leaders and new topics up to 5 s late.
 const metadataMinAge = 250 * time.Millisecond
 
 // metadataMaxAge is how long a client uses its metadata before it asks again. When an operator adds partitions
@@ -65,8 +65,8 @@ func (l ClientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 }
 
 // isFenced reports whether a value of a log line is the error that another producer has taken over the
-// transactional id. The code that produces gets the same error, and knows whether it is a problem: if two
-// processes start at the same time, it is none, because one of them just tries again.
+// transactional id. The code that produces gets the same error, and knows whether it is a problem. For example,
+// it is not a problem if two processes start at the same time, because one of them just tries again.
 func isFenced(value any) bool {
 	err, ok := value.(error)
 	return ok && (errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced))

@@ -19,8 +19,8 @@ const (
 )
 
 // ClientMetrics registers the metrics of one kind of Kafka clients, and returns the option that clients of the
-// kind need. All clients of a kind share the series. A client that replaces another one therefore goes on
-// counting, and the number of series depends on kinds and brokers, not on workers and topics. franz-go calls
+// kind need. All clients of a kind share the series. Therefore a client that replaces another client continues
+// its counts, and the number of series depends on kinds and brokers, not on workers and topics. franz-go calls
 // the hooks for each request and each batch, and the hooks that count buffered records for each produced
 // record.
 func ClientMetrics(reg prometheus.Registerer, kind string) kgo.Opt {
@@ -48,8 +48,8 @@ func newClientHooks(reg prometheus.Registerer, kind string) *clientHooks {
 	return h
 }
 
-// vectors registers only kprom's counters by broker. It leaves out kprom's gauges, which belong to a single
-// client; kprom's histograms are off.
+// vectors registers only kprom's counters by broker. It leaves out kprom's gauges, because each gauge shows
+// only a single client; kprom's histograms are off.
 type vectors struct{ prometheus.Registerer }
 
 // MustRegister implements prometheus.Registerer.
@@ -68,8 +68,9 @@ type clientHooks struct {
 	throttled *prometheus.CounterVec
 
 	// buffered counts the records that the clients have ever buffered to produce, and unbuffered the records
-	// that have left the buffers since. A client's own figures are not used, because the client holds their lock
-	// while it asks for a producer id: for ever if there is no coordinator.
+	// that have left the buffers since. The figures that a client itself offers are not used: to read them
+	// needs a lock, which the client holds while it asks for a producer id. If there is no coordinator, that
+	// lasts for ever.
 	buffered, unbuffered tally
 
 	mu      sync.Mutex
@@ -106,8 +107,9 @@ func (h *clientHooks) OnProduceRecordUnbuffered(r *kgo.Record, _ error) {
 	h.unbuffered.add(r)
 }
 
-// A tally counts records and their bytes. It has cache lines of its own, because different goroutines buffer
-// records and finish them: if both tallies were in one cache line, each record would cost five times as much.
+// A tally counts records and their bytes. It is padded so that it shares no cache line with another tally.
+// Different goroutines count the buffered and the finished records: if both tallies were in one cache line,
+// counting a record would take five times as long.
 type tally struct {
 	_              [128]byte
 	records, bytes atomic.Int64
@@ -124,7 +126,7 @@ func (t *tally) add(r *kgo.Record) {
 	t.bytes.Add(int64(size))
 }
 
-// difference returns a gauge of what was added to one count and has not been removed yet, by the other count.
+// difference returns a gauge with the value of added minus removed.
 func difference(name, help string, added, removed *atomic.Int64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
 		gone := removed.Load() // read first: what is removed was added before, so the difference is never negative
@@ -132,8 +134,8 @@ func difference(name, help string, added, removed *atomic.Int64) prometheus.Coll
 	})
 }
 
-// sum returns a gauge with the sum of a figure over the open clients. The function of must not wait for a lock:
-// a scrape of the metrics would wait with it.
+// sum returns a gauge with the sum of a figure over the open clients. The function of must not wait for a lock,
+// because a scrape of the metrics would then wait, too.
 func (h *clientHooks) sum(name, help string, of func(*kgo.Client) int64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() (sum float64) {
 		h.mu.Lock()

@@ -22,9 +22,9 @@ type Config struct {
 	AppID string `env:"APP_ID" envDefault:"oncebus" help:"prefix of group, transactional ids and internal topics"`
 
 	// InstanceID is the stable name of this process within the app. The names of static members and the
-	// transactional ids contain it: if two processes have the same InstanceID, they fence each other. It follows
-	// the same rule as AppID, and has at most InstanceIDMax characters. The default is the host name, which cmd
-	// sets.
+	// transactional ids contain it: if two processes have the same InstanceID, they fence each other. It must
+	// follow the same rule as AppID, and has at most InstanceIDMax characters. The default is the host name,
+	// which cmd sets.
 	InstanceID string `env:"INSTANCE_ID" help:"stable name of this process within the app (static membership, transactional ids); default: the host name"`
 
 	// KeySecret turns SHA-256 into HMAC-SHA-256 for the routes with secret: true, which require it. It has at
@@ -36,8 +36,8 @@ type Config struct {
 	SASL SASL `envPrefix:"SASL_"`
 }
 
-// Limits of Config, in characters and (KeySecretMin) bytes. A Kafka name has at most 249 characters: after the
-// app id there must be room for a topic, a role or a worker.
+// Limits of Config, in characters and (KeySecretMin) bytes. A Kafka name has at most 249 characters: the rest
+// is needed after the app id, for the name of a topic, a role or a worker.
 const (
 	AppIDMax      = 100
 	InstanceIDMax = 100
@@ -127,7 +127,7 @@ func splitBroker(broker string) (host, port string, err error) {
 // Mistakes collects errors in the order in which they were added.
 type Mistakes struct{ errs []error }
 
-// Add adds an error; of an error that joins several, it adds each. It ignores nil.
+// Add adds an error; if err joins several errors, it adds each of them. It ignores nil.
 func (m *Mistakes) Add(err error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		m.errs = append(m.errs, joined.Unwrap()...)

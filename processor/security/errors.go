@@ -46,14 +46,14 @@ func ExplainCredentials(err error, auth SASL) error {
 }
 
 // Patience limits how long a process retries with rejected credentials. Since is when a broker first rejected
-// them; zero while brokers accept them.
+// the credentials; zero while brokers accept them.
 type Patience struct {
 	Limit time.Duration
 	Since time.Time
 }
 
 // Stops reports whether err must end the process. began is when the client that returned err was made: if the
-// client has worked for longer than Limit, the rejection is a new one.
+// client has worked for longer than Limit, this is a new rejection, and the time begins again.
 func (p *Patience) Stops(err error, began time.Time) bool {
 	switch {
 	case err == nil:

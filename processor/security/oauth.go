@@ -17,14 +17,14 @@ import (
 const (
 	// tokenTimeout limits a request to the token endpoint.
 	tokenTimeout = 10 * time.Second
-	// tokenRetryPause is how long all connections get the error of a failed request. Otherwise each connection
-	// would repeat the request, one after the other.
+	// tokenRetryPause is how long all connections get the error of a failed request. Without this pause the
+	// connections would repeat the failing request one after the other.
 	tokenRetryPause = time.Second
 	// tokenResponseMax limits the body of a response, in bytes.
 	tokenResponseMax = 1 << 20
-	// tokenRenewAt is the part of a token's lifetime after which the source requests the next token, as in
-	// Kafka's own client. A connection authenticates again at 95 % of the lifetime (KIP-368), and needs a newer
-	// token by then.
+	// tokenRenewAt is the part of a token's lifetime after which the source requests the next token; Kafka's
+	// own client uses the same share. A connection authenticates again at 95 % of the lifetime (KIP-368), and
+	// needs a newer token by then.
 	tokenRenewAt = 0.8
 	// tokenWordsMax limits how much of an endpoint's error text an error repeats, in characters.
 	tokenWordsMax = 300
@@ -183,8 +183,8 @@ func (s *tokenSource) quote(words string) string {
 	return fmt.Sprintf("%.*q", tokenWordsMax, s.redact.text(strings.TrimSpace(words)))
 }
 
-// client returns an HTTP client for one request. Requests are rare: no connection stays open, and the next
-// request uses the authorities that are current then.
+// client returns an HTTP client for one request. Because requests are rare, no connection stays open, and each
+// request uses the certificate authorities that are current at that time.
 func (s *tokenSource) client() *http.Client {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSHandshakeTimeout: tokenTimeout}
 	if s.certs != nil {

@@ -20,7 +20,8 @@ import (
 const redactedMin = 4
 
 // Redactor replaces secrets in texts that oncebus did not write: errors and log lines of libraries, and
-// responses of brokers and token endpoints. It is a precaution: no such text is known to contain a secret.
+// responses of brokers and token endpoints. The Redactor is a precaution: we know of no text of this kind that
+// contains a secret.
 type Redactor struct {
 	replacer atomic.Pointer[strings.Replacer] // nil without a secret
 

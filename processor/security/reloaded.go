@@ -6,8 +6,8 @@ import (
 )
 
 // Reloaded is a value that is made from files, and that follows changes of the files while it is in use. It has
-// no goroutine: Current loads the files again. If a load fails, Current keeps the last value, because the files
-// may be half-written.
+// no goroutine: the files are loaded again within calls of Current. If a load fails, Current keeps the last
+// value, because the files may be half-written.
 //
 // Load, Equal, Changed and Failed are required. They run one at a time, and must not call Current.
 type Reloaded[T any] struct {
@@ -42,8 +42,8 @@ func (r *Reloaded[T]) Start() (T, error) {
 	return value, err
 }
 
-// Current returns the value and its version, which grows with every change. It loads the files again if
-// Interval is over.
+// Current returns the value and its version, which grows with every change. It loads the files again if the
+// last load is at least Interval ago.
 func (r *Reloaded[T]) Current() (T, uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

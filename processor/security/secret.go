@@ -37,9 +37,9 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue implements slog.LogValuer.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// SecretPath is the path of the file that contains a Secret; "" if a variable contains the Secret itself.
-// Package cmd sets the path: the tag `file` of a Secret names the field with its path. Every use reads the file
-// again, so that an operator can change the secret without a restart.
+// SecretPath is the path of the file that contains a Secret; "" if a variable contains the Secret itself. The
+// code of the commands sets the path from the settings: the tag `file` of a Secret names the field that has its
+// path. Every use reads the file again, so that an operator can change the secret without a restart.
 type SecretPath string
 
 // secret returns a function that returns the current secret: it reads the secret's file at every call. Without
@@ -96,9 +96,9 @@ func CleanSecret(content string) (string, error) {
 	return value, CheckClean(value)
 }
 
-// CheckClean returns an error if the secret of a signature begins or ends with characters that are there by
-// mistake: no signature of its senders would fit. The key secret is not checked: a running app may have such
-// characters in it.
+// CheckClean returns an error if the secret of a signature begins or ends with characters that are most likely
+// there by mistake, because with them no signature of a sender would be valid. The key secret is not checked: a
+// running app may have such characters in it.
 func CheckClean(value string) error {
 	switch {
 	case strings.HasPrefix(value, "\ufeff"):

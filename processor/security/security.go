@@ -74,16 +74,16 @@ const (
 	SASLOAuthBearer = "OAUTHBEARER"
 )
 
-// credentials makes TLS and authentication for all Kafka clients of a process. The clients share it, so that
-// one reload and one token serve all of them.
+// credentials makes TLS and authentication for all Kafka clients of a process. All clients share one
+// credentials value, so that files and tokens are read once for all of them.
 type credentials struct {
 	log     *slog.Logger
 	metrics *securityMetrics
 	redact  *Redactor
 }
 
-// options returns the options that every client needs: seed brokers, client id, TLS and SASL. Its errors are
-// among those that Validate reports, unless a certificate file has changed since.
+// options returns the options that every client needs: seed brokers, client id, TLS and SASL. It returns only
+// errors that Validate reports, too, unless a certificate file has changed after Validate.
 func (s *credentials) options(c Config) ([]kgo.Opt, error) {
 	seeds := make([]string, len(c.Brokers))
 	for i, b := range c.Brokers {

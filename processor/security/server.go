@@ -27,7 +27,8 @@ func (c *ServerCertificates) configFor(files *Certificates) *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*files.Pair}, NextProtos: []string{"h2", "http/1.1"}}
 	if c.ClientAuth != tls.NoClientCert {
 		config.ClientCAs, config.ClientAuth = files.Pool, c.ClientAuth
-		// A resumed session would skip the check against authorities that have changed since.
+		// When a client resumes a TLS session, its certificate is not checked again, although the authorities
+		// may have changed. So sessions cannot be resumed.
 		config.SessionTicketsDisabled = true
 	}
 	return config

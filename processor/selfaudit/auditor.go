@@ -21,8 +21,8 @@ import (
 	"oncebus/processor/security"
 )
 
-// fetchBudget bounds the memory of fetched records in bytes: twice parallelReads fetches, and what the garbage
-// collector has not freed yet.
+// fetchBudget bounds the memory of fetched records in bytes: there are up to twice parallelReads fetches, and
+// earlier fetches that the garbage collector has not freed yet.
 const fetchBudget = 256 << 20
 
 // Options are the bounds of an audit.
@@ -48,22 +48,22 @@ const MaxFindings = oracle.MaxFindings
 
 // Result is the result of an audit.
 type Result struct {
-	// Begins tells that nothing was checked, because the range before the position is not known. The next audit
-	// continues from this position.
+	// Begins reports that nothing was checked, because there is no known position from which the audit could
+	// have begun. The next audit continues from the position To.
 	Begins bool
-	// Since tells why: what was deleted, or what has changed in the routes.
+	// Since says why: which records were deleted, or what has changed in the routes.
 	Since    []string
 	Findings []Finding
 	Report   Report
 	Records  int64 // how many records were read
-	// Cut is how long it took to take the cut, for which open transactions had to end. Took is how long the
-	// reading took.
+	// Cut is how long it took to take the cut; the audit has to wait until open transactions have ended. Took
+	// is how long the reading took.
 	Cut, Took time.Duration
 	From      *Position // nil if the audit has no position to begin from
-	To        *Position // where the next audit goes on
+	To        *Position // where the next audit continues
 }
 
-// Held reports whether nothing that was read contradicts the promise.
+// Held reports whether the audit found no violation: no record that was read contradicts the app's promise.
 func (r *Result) Held() bool { return len(r.Findings) == 0 }
 
 // Auditor audits an app. It only reads from Kafka.
@@ -127,7 +127,7 @@ func (a *Auditor) open(ctx context.Context) error {
 	if err := found.Check(a.cfg.KeySecret.Bytes()); err != nil {
 		return err
 	}
-	a.routes = found.Routes() // the routes in force, whatever the file contains
+	a.routes = found.Routes() // the routes in force, even if the routes file differs
 	a.app = found.App()
 	if left := found.Topology.Forwarded; len(left) > 0 {
 		return kafka.OperatorErrorf("the keys of app %s have moved to other partitions, and %s is forwarded, which an audit cannot judge: run oncebus move --finish, and begin a new audit", a.cfg.AppID, strings.Join(left, ", "))
@@ -209,8 +209,9 @@ func (a *Auditor) ledgerConfig(set int64, o Options) oracle.LedgerConfig {
 	return cfg
 }
 
-// Audit audits the range from a position to a cut that it takes at the call. Without a position it audits the
-// app from its start, if all records since then still exist. Otherwise it only takes a position.
+// Audit audits the range from a position to a cut that it takes at the call. If from is nil, it audits the app
+// from the app's start, provided that all records since then still exist; if they do not, it only takes a
+// position.
 func (a *Auditor) Audit(ctx context.Context, from *Position, o Options) (*Result, error) {
 	result, err := a.audit(ctx, from, o)
 	if err != nil {
@@ -219,8 +220,9 @@ func (a *Auditor) Audit(ctx context.Context, from *Position, o Options) (*Result
 	return result, nil
 }
 
-// audit audits the range from a position to a new cut. If the range before cannot be checked, it only begins. If a
-// task has judged by routes that the auditor has not read, it starts again with these routes.
+// audit audits the range from a position to a new cut. If the range cannot be checked, it only takes a position
+// (begin). If a task has judged by routes that the auditor has not read, it reads these routes and starts
+// again.
 func (a *Auditor) audit(ctx context.Context, from *Position, o Options) (*Result, error) {
 	result := &Result{}
 	start := from == nil

@@ -22,12 +22,12 @@ import (
 //
 //	input offsets of the groups, stable
 //	ends of the repartition topic, decided
-//	checkpoints, and from next on the records of the repartition topic: not judged yet
+//	checkpoints, and from next on the records of the repartition topic: the records that are not judged yet
 //	ends of the changelogs: have the rows of all that was judged
 //	ends of the emission topics: have the outputs of these rows
 //	ends of the changelogs again: have the rows of these outputs
 //
-// An end is decided when every transaction that has a record below it has ended.
+// An end offset is decided when every transaction with a record below that offset has ended.
 func (a *Auditor) cut(ctx context.Context) (*Position, error) {
 	p := a.newPosition()
 	var err error
@@ -40,8 +40,8 @@ func (a *Auditor) cut(ctx context.Context) (*Position, error) {
 	return p, a.ends(ctx, p)
 }
 
-// edge takes a position before which nothing is known. It also returns the ends of the changelogs below which
-// all rows have their outputs before the position.
+// edge takes a position before which nothing is known. It also returns an offset of each changelog: the outputs
+// of all rows below that offset lie before the position.
 func (a *Auditor) edge(ctx context.Context) (p *Position, sure map[string][]int64, err error) {
 	p = a.newPosition()
 	p.Edge = true
@@ -112,8 +112,8 @@ func (a *Auditor) list(ctx context.Context, list func(context.Context, ...string
 	}
 }
 
-// byPartition returns listed offsets by topic and partition. An offset that the broker left out is an error: a
-// zero in its place would pass for an offset.
+// byPartition returns listed offsets by topic and partition. If the broker left out an offset, that is an
+// error, because a zero in its place would look like a real offset.
 func (a *Auditor) byPartition(listed kadm.ListedOffsets, topics []string) (map[string][]int64, error) {
 	all := map[string][]int64{}
 	for _, topic := range topics {

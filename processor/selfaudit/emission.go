@@ -76,7 +76,7 @@ func (w *worker) reply(rec *kgo.Record) (r oracle.LedgerReply, ok bool) {
 }
 
 // emission reads a record of an output, duplicates or dead-letter topic. ok is false for a record that is about
-// no event, such as a refused outcome or a reply that its topic refused, and for a record of a route that was
+// no event, such as a refused outcome or a reply that its topic refused, and for a record whose route was
 // removed.
 func (w *worker) emission(rec *kgo.Record, dead bool) (e oracle.LedgerEmission, ok bool) {
 	e = oracle.LedgerEmission{Where: where(rec), Route: -1, Verdict: "unique"}

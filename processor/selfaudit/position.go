@@ -20,16 +20,16 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Position is where an audit ended and the next audit continues: the first offsets that were not read, by topic
-// and partition.
+// Position is the point at which an audit ended and from which the next audit continues: by topic and
+// partition, the first offset that was not read.
 type Position struct {
 	App     string            `json:"app"`
 	Cluster string            `json:"cluster"`
 	Topics  map[string]string `json:"topics"` // ids of the topics
 	At      time.Time         `json:"at"`
-	// Set is the newest route set that all processes had; 0 at level 1.
+	// Set is the newest route set that all processes had taken over; 0 at level 1.
 	Set int64 `json:"set"`
-	// Edge tells that the range before the position was not audited.
+	// Edge reports that the range before the position was not audited.
 	Edge       bool               `json:"edge,omitempty"`
 	Inputs     map[string][]int64 `json:"inputs"`
 	Changelogs map[string][]int64 `json:"changelogs"`
@@ -47,7 +47,7 @@ type Position struct {
 // Waits returns how many records below Inputs were not judged yet.
 func (p *Position) Waits() int { return len(p.waits) }
 
-// IsStart reports whether the position is the begin of the app's first life.
+// IsStart reports whether the position is the start of the app, from which the whole app can be audited.
 func (p *Position) IsStart() bool { return p.start }
 
 func (a *Auditor) newPosition() *Position {
@@ -64,7 +64,7 @@ func (a *Auditor) newPosition() *Position {
 	return p
 }
 
-// whole returns the position at which the app's first life began, and why a range from there cannot be checked.
+// whole returns the position of the app's start. If a range from there cannot be checked, why has the reasons.
 func (a *Auditor) whole(ctx context.Context) (p *Position, why []string, err error) {
 	p = a.newPosition()
 	p.start, p.Set = true, a.firstSet()
@@ -90,7 +90,7 @@ func (a *Auditor) whole(ctx context.Context) (p *Position, why []string, err err
 	return p, append(why, a.changedSince(p.Set)...), nil
 }
 
-// deleted tells which records from a position on were deleted.
+// deleted returns texts that say which records from a position on were deleted.
 func (a *Auditor) deleted(ctx context.Context, p *Position) (deleted []string, err error) {
 	for _, offsets := range []map[string][]int64{p.lowest(a), p.Changelogs, p.Emissions} {
 		topics := slices.Sorted(maps.Keys(offsets))
@@ -123,9 +123,9 @@ func (p *Position) lowest(a *Auditor) map[string][]int64 {
 	return lowest
 }
 
-// continues checks that an audit can continue at a position, and returns why the range from there cannot be checked,
-// because routes have changed or keys have moved. In that case records since the position may have been deleted, because
-// the next range begins later anyway; otherwise deleted records are an error.
+// continues checks that an audit can continue at a position, and returns why the range from there cannot be
+// checked, because routes have changed or keys have moved. If there are such reasons, deleted records are no
+// error, because the next range begins later anyway; otherwise deleted records are an error.
 func (a *Auditor) continues(ctx context.Context, p *Position) (why []string, err error) {
 	switch {
 	case p.App != a.cfg.AppID:

@@ -9,8 +9,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A former is a route set with routes that the set in force no longer has. Records of these routes may still be
-// emitted.
+// A former is an earlier route set with retired routes, which the route set in force no longer has. Records of
+// these routes may still be emitted.
 type former struct {
 	deriver *rules.Deriver
 	routes  []*rules.Route

@@ -11,8 +11,9 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// adoptMax is how long after a route set came into force a process that has not reported it may still use the
-// previous set. Processes follow within seconds; a process that has ended reports nothing any more.
+// adoptMax is a time after a new route set comes into force. Processes take the new set over within seconds,
+// and report that; only until adoptMax is over, a process that has not reported it is assumed to use the
+// previous set. After that, such a process is assumed to have ended.
 const adoptMax = 5 * time.Minute
 
 // firstSet returns the route set with which an app at level 2 began; 0 at level 1.
@@ -77,8 +78,8 @@ func (a *Auditor) skewsSince(number int64, r *rules.Route) (shortest, longest in
 }
 
 // changedSince returns the changes of the routes since a route set because of which the verdicts of a range
-// across them cannot be checked. A changed window is no such change, because the changelog tells by which
-// window a task has judged; nor is an added route, because it has its own records.
+// across them cannot be checked. A changed window is not such a change, because the changelog says with which
+// window a task has judged. An added route is not such a change either, because its records are separate.
 func (a *Auditor) changedSince(number int64) (changes []string) {
 	for ; number > 0 && number < a.app.Set; number++ {
 		before, _ := a.app.SetAt(number)
@@ -96,8 +97,9 @@ func (a *Auditor) changedSince(number int64) (changes []string) {
 	return changes
 }
 
-// movedSince tells whether the keys have moved to other partitions since a position. The changelogs of the new
-// partitions only have the rows as of the move.
+// movedSince returns a reason if the keys have moved to other partitions since a position: a range across the
+// move cannot be checked, because the changelogs of the new partitions have only the rows that existed at the
+// move.
 func (a *Auditor) movedSince(p *Position) []string {
 	topic := a.app.Topology.Repartition
 	if _, known := p.Topics[topic]; known || topic == "" {

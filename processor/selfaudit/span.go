@@ -54,9 +54,9 @@ func (s *span) StreamTime(task oracle.Position, space uint8) (int64, bool) {
 	return c.StreamTimes.At[space], ok && c.StreamTimes.Has[space]
 }
 
-// Reached returns how far the source of an event had come in a task at the end of the range. A source is a
-// partition of an input, or the ingress, whose events have the position of the task's topic. For a source that
-// the task no longer follows, Reached returns how far all sources had come.
+// Reached returns the event time that the source of an event had reached in a task at the end of the range. A
+// source is a partition of an input, or the ingress, whose events have the position of the task's topic. For a
+// source that the task no longer follows, Reached returns the time that all sources had reached.
 func (s *span) Reached(task oracle.Position, space uint8, event oracle.Position) (int64, bool) {
 	c := s.to.checkpoints[app.TaskID{Topic: s.app.TopicName(task.Topic), Partition: task.Partition}]
 	i, follows := c.SourcesOf(space)

@@ -13,8 +13,8 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// parallelReads is how many partitions are read at the same time. Each of them has one fetch in memory, and
-// another one that the ledger is taking.
+// parallelReads is how many partitions are read at the same time. Each of these partitions has two fetches in
+// memory: one that is being read, and one that the ledger is processing.
 const parallelReads = 4
 
 // A stream is a partition that is being read.
@@ -34,8 +34,9 @@ func (s *stream) done() float64 {
 	return float64(s.at-s.from) / float64(s.end-s.from)
 }
 
-// read reads all streams of a span in step: it always continues those streams of which the smallest part was
-// read. A record and its counterpart are therefore read at about the same time, and few records have to wait.
+// read reads all streams of a span at about the same pace: it always continues with the streams of which the
+// smallest part was read. A record and its counterpart are therefore read at about the same time, and few
+// records have to wait.
 func (a *Auditor) read(ctx context.Context, ledger *oracle.Ledger, span *span, watch func(int64, int64)) (int64, error) {
 	var all []*stream
 	lowest := span.from.lowest(a)
@@ -58,7 +59,8 @@ func (a *Auditor) read(ctx context.Context, ledger *oracle.Ledger, span *span, w
 	return a.readAll(ctx, ledger, all, watch)
 }
 
-// readKeys reads the changelogs up to an edge. Rows from sure on may have their output after the edge.
+// readKeys reads the changelogs up to an edge. The outputs of rows from the offsets sure on may lie after the
+// edge.
 func (a *Auditor) readKeys(ctx context.Context, ledger *oracle.Ledger, sure map[string][]int64, edge *Position, watch func(int64, int64)) (int64, error) {
 	var all []*stream
 	for _, topic := range a.app.Topology.TaskTopics() {
@@ -90,8 +92,8 @@ type chunk struct {
 	err   error
 }
 
-// readAll reads the streams to their ends. It already fetches the next chunks while the ledger takes the
-// previous ones.
+// readAll reads the streams to their ends. While the ledger processes the chunks of one round, it already
+// fetches the chunks of the next round.
 func (a *Auditor) readAll(ctx context.Context, ledger *oracle.Ledger, all []*stream, watch func(int64, int64)) (records int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -160,8 +162,8 @@ func fetch(ctx context.Context, workers []*worker, streams []*stream) (wait func
 // errFetched ends the reading of a stream after one fetch.
 var errFetched = errors.New("fetched")
 
-// next reads the next fetch of the stream. It returns how to apply the fetch to the ledger, so that only one
-// goroutine uses the ledger.
+// next reads the next fetch of the stream. The chunk that it returns contains a function that applies the fetch
+// to the ledger, so that only one goroutine uses the ledger.
 func (s *stream) next(ctx context.Context, w *worker) (c chunk) {
 	c = chunk{next: s.end, apply: func(*oracle.Ledger) {}}
 	w.ctx, w.failed = ctx, nil

@@ -22,7 +22,7 @@ type worker struct {
 	*Auditor
 	deriver *rules.Deriver
 	ctx     context.Context //nolint:containedctx // of the read in progress
-	failed  error           // why the key of some record of this read is unknown
+	failed  error           // why the key of a record in this read could not be derived
 	scratch []byte
 	routeOf map[string]int32 // index of a route by its name
 
@@ -142,7 +142,7 @@ func outcomesOf(w *worker, records []*kgo.Record) func(*oracle.Ledger) {
 	var outcomes []oracle.LedgerOutcome
 	for _, rec := range records {
 		_, read, reason := w.app.ReadOutcome(rec)
-		foreign := read.Token.App != 0 && read.Token.App != w.app.TokenApp // the token is of another app that has the same outcomes topic
+		foreign := read.Token.App != 0 && read.Token.App != w.app.TokenApp // the token belongs to another app with the same outcomes topic
 		if reason == "" && !foreign && read.Kind == dedup.OutcomeCompleted {
 			outcomes = append(outcomes, oracle.LedgerOutcome{Digest: read.Token.Digest, Attempt: read.Token.Attempt, Content: w.result(rec)})
 		}
@@ -161,9 +161,9 @@ func (w *worker) result(rec *kgo.Record) uint64 {
 	return w.content(&withoutKey)
 }
 
-// rowKind tells what the rows of a changelog partition mean, depending on their offsets.
+// rowKind says, by the offsets of rows in a changelog partition, how the rows lie relative to the range.
 type rowKind struct {
-	certain int64 // below this offset, the outputs of rows are below the ends of the range
+	certain int64 // the outputs of rows below this offset lie within the range
 	base    int64 // below this offset, rows belong to the previous range
 	soft    bool
 }

@@ -4,10 +4,11 @@
 //
 // # What it owns
 //
-//   - Phase is how far a switch has come, as its row in the manifest topic tells. Decide returns the next phase from
-//     facts that anybody can verify again. A command that was killed can therefore be started again.
-//   - OldTask and Route tell what the old tasks and the routers do in a phase, according to what their process has read
-//     about the switch.
+//   - Phase is the progress of a switch, which is stored in the switch's row in the manifest topic. Decide
+//     returns the next phase from facts that anybody can verify again. A command that was killed can therefore
+//     be started again.
+//   - OldTask and Route say what the old tasks and the routers do in a phase, depending on what their process
+//     has read about the switch.
 //
 // It imports nothing of oncebus.
 //
@@ -17,14 +18,15 @@
 //	     \           |           |
 //	      \__________|___________|_____> Aborted
 //
-// In Holding, every router commits, pauses and writes a held row, and the old tasks judge what was routed. In
-// Closing, an old task writes a checkpoint that marks it as closed, and judges nothing more. When the rows of
-// the closed tasks are copied to their end, the switch acts: the new generation comes into force. Done releases
-// the routers, which then write to the new topic. They also forward the records that reached the old topic
-// after its tasks had closed.
+// In Holding, every router commits, pauses and writes a held row, and the old tasks judge the records that were
+// routed before. In Closing, an old task writes a checkpoint that marks it as closed, and judges nothing more.
+// When the rows of the closed tasks are copied to their end, the switch acts, which means that it puts the new
+// generation into force. In Done the routers are released, and write to the new topic. They also forward the
+// records that reached the old topic after its tasks had closed.
 //
-// The tasks of a prepartitioned topic that becomes routed are old tasks too. Until they close, they read their topic
-// themselves, as their own routers; the routers of the app continue behind their closed checkpoints.
+// The tasks of a prepartitioned topic that becomes routed are old tasks too. Until they close, they read their
+// topic themselves, without a router; after that, the routers of the app continue at the offsets of their
+// closed checkpoints.
 //
 // # Invariants
 //
@@ -32,12 +34,14 @@
 //     abort exclude each other.
 //   - A fact that a phase needs stays true until the hold ends: a router with a held row routes nothing, and a closed task
 //     judges nothing. Therefore a leader may write the phase late.
-//   - A checkpoint is closed for one particular switch, by its number. For example, a process that has read only about an
-//     older switch neither opens the task again, nor makes a leader believe that the task is closed.
-//   - The row of a switch names the generation that was in force when the switch began. Therefore a process that reads of
-//     a later switch first judges and routes nothing for a generation that is over.
-//   - A record is either judged by an old task before that task's closed checkpoint, or forwarded to a new task, with its
-//     partition derived again. The latter happens to a record that a front wrote late because it had slept.
+//   - A checkpoint is closed for one particular switch, by its number. Therefore a process that has read only
+//     about an older switch does not open the task again, and does not make a leader believe that the task is
+//     closed for the newer switch.
+//   - The row of a switch names the generation that was in force when the switch began. Therefore, if a process
+//     first reads about a later switch, it does not judge or route anything for a generation that is over.
+//   - A record is either judged by an old task before that task's closed checkpoint, or forwarded to a new
+//     task, with its partition derived again. A record is forwarded in this way if a front wrote it late,
+//     because the front had been suspended.
 //   - Records of one input partition that have the same key are judged in their order.
 //   - From every state, and after any crash, every record is judged in the end.
 package switchover

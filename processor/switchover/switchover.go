@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Phase is how far a switch has come.
+// Phase is the progress of a switch.
 type Phase uint8
 
 // The phases. None means that the app has had no switch.
@@ -60,12 +60,12 @@ func (p Phase) Holds() bool { return p == Holding || p == Closing || p == Acted 
 // HasActed reports whether the new generation is in force in this phase.
 func (p Phase) HasActed() bool { return p == Acted || p == Done }
 
-// IsOver reports whether no further phase of the same switch may follow.
+// IsOver reports whether the switch has ended, so that none of its phases may follow.
 func (p Phase) IsOver() bool { return p == None || p == Done || p == Aborted }
 
-// Facts are what a leader finds out before it writes the next phase.
+// Facts are what a leader checks before it writes the next phase.
 type Facts struct {
-	// Prepared means that the copies have come so far that the rest takes only moments.
+	// Prepared means that nearly all rows are copied, so that the rest takes only moments.
 	Prepared bool
 	// Held means that each input partition has a held row of this switch. Drained means that the old tasks have
 	// judged everything that was routed until then.
@@ -132,26 +132,27 @@ const (
 type Seen struct {
 	Number int64
 	Phase  Phase
-	// Base is the generation that was in force when the switch began; 0 if the row does not tell, as a row of
-	// an earlier build does not.
+	// Base is the generation that was in force when the switch began; 0 if the row does not say it, because an
+	// earlier build wrote the row.
 	Base int64
 }
 
 // Prepares reports whether a process that runs the tasks of a generation may soon have to run the tasks of the
-// switch instead. That is so until the process has taken the act, or has read that there will be none.
+// switch instead. That is so until the process runs the new generation, or has read that the switch was
+// aborted.
 func (s Seen) Prepares(generation int64) bool {
 	return s.Number > generation && s.Phase != None && s.Phase != Aborted
 }
 
 // OldTask returns what a task that the switch closes has to do, in a process that runs the tasks of this
 // generation. closedFor is the number of the switch for which the task's checkpoint is closed; 0 if it is not
-// closed. A task that judges again commits a checkpoint that is not closed.
+// closed. If a closed task may judge again, its next checkpoint is not closed.
 func OldTask(seen Seen, generation, closedFor int64) Action {
 	switch {
 	case closedFor > seen.Number:
 		return Wait // the process has not read about this switch yet
 	case seen.Base > generation:
-		return Wait // an earlier switch has acted, and the process has not taken the act yet
+		return Wait // an earlier switch has acted, and the process does not run the new generation yet
 	case closedFor == seen.Number && closedFor != 0:
 		if seen.Phase == Aborted {
 			return Judge
@@ -166,10 +167,10 @@ func OldTask(seen Seen, generation, closedFor int64) Action {
 }
 
 // StayingTask returns what a task that the switch does not close has to do: a task of a prepartitioned topic
-// that stays prepartitioned. An earlier switch may have closed it.
+// that stays prepartitioned. An earlier switch may have closed that task.
 func StayingTask(seen Seen, generation, closedFor int64) Action {
 	if closedFor >= seen.Number && closedFor != 0 || seen.Base > generation {
-		return Wait // the process has not read about the newest switch, or has not taken an act yet
+		return Wait // the process has not read about the newest switch, or does not run the newest generation yet
 	}
 	return Judge
 }

@@ -23,24 +23,25 @@ type ArriveOptions struct {
 	Open func() (io.ReadCloser, error)
 	File string
 	By   string // person or host that runs the command, for people
-	// RepeatUnchecked accepts that events which a policy has forwarded without a row may be emitted again.
+	// RepeatUnchecked says that the operator accepts a repetition: events that a policy has forwarded without
+	// storing a row may be emitted again.
 	RepeatUnchecked bool
 	// Checked, if not nil, is called with how many rows of the file were read.
 	Checked func(rows int64)
 }
 
-// Arrived tells where an app continues that came from another cluster.
+// Arrived describes an app that was moved to this cluster from another cluster, and where it continues to read.
 type Arrived struct {
 	Cluster string `json:"cluster"` // id of the cluster that the app came from
 	Keys    int64  `json:"keys"`    // number of keys in the file
-	// Before tells that an earlier command has already created the app.
+	// Before reports that an earlier command has already created the app.
 	Before bool    `json:"before"`
 	Starts []Start `json:"starts"`
 }
 
 // Start is a partition of an input, with its held offset in the other cluster and the first offset to read in
-// this cluster. Again is the number of offsets from there up to the copy of the last record before the held
-// offset: they are read again.
+// this cluster. Again is the number of offsets from that offset up to the copy of the last record before the
+// held offset: the app reads them a second time.
 type Start struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
@@ -51,7 +52,7 @@ type Start struct {
 
 // Arrive creates an app in this cluster from its file. The app is held, so that a process that starts reads no
 // event before the release. Arrive first reads the whole file, compares the settings in it, and finds the held
-// offsets in the mirrored topics. It changes nothing until all of that was right.
+// offsets in the mirrored topics. It changes nothing unless all these checks succeed.
 func Arrive(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, o *ArriveOptions, extra ...kgo.Opt) (*Arrived, error) {
 	c, err := connect(cfg, routes, log, extra)
 	if err != nil {
@@ -106,7 +107,8 @@ func (c *Client) arrive(ctx context.Context, o *ArriveOptions) (*Arrived, error)
 	return arrived, app.Arrive(ctx, c.conn(), c.cfg, c.routes, a)
 }
 
-// mayArrive returns an operator error if the app that would be created is not the app of the file.
+// mayArrive returns an operator error if the settings and routes of this command would not create the app that
+// is in the file.
 func (c *Client) mayArrive(ctx context.Context, h *portable.Header, o *ArriveOptions) error {
 	var mistakes []error
 	refuse := func(format string, args ...any) {
@@ -167,8 +169,8 @@ func (c *Client) checkMirror(ctx context.Context, h *portable.Header) error {
 	return errors.Join(mistakes...)
 }
 
-// mirroredStarts returns the starts of all partitions. The error names the partitions that the mirror has not
-// copied up to their held offset yet.
+// mirroredStarts returns, for all input partitions, where the app begins to read. The error names the
+// partitions that the mirror has not copied up to their held offset yet.
 func (c *Client) mirroredStarts(ctx context.Context, h *portable.Header) ([]Start, error) {
 	inputs, _ := c.routes.Inputs()
 	topics, err := app.DescribeTopics(ctx, c.admin, inputs...)
@@ -198,8 +200,8 @@ var errSearched = errors.New("the place is found")
 // mirroredStart finds the held offset of a partition in the partition's mirror.
 //
 // A partition of outcomes begins at its end: the app has dispatched nothing in this cluster, so no outcome that
-// is already there belongs to one of its claims. A partition without a record before the held offset begins at
-// its start.
+// is already in the topic belongs to a claim of the app. A partition without a record before the held offset
+// begins at its start.
 func (c *Client) mirroredStart(ctx context.Context, in *portable.Input, topicID [16]byte) (Start, error) {
 	reader := c.leaders.NewReader(in.Topic, topicID, in.Partition)
 	reader.BoundBatches(c.cfg.BatchBytesMax())
@@ -245,7 +247,7 @@ func (c *Client) mirroredStart(ctx context.Context, in *portable.Input, topicID 
 	return s, nil
 }
 
-// cameWith reports whether the app came to this cluster with the file of a header.
+// cameWith reports whether the app was created in this cluster from the file with this header.
 func (c *Client) cameWith(h *portable.Header) bool {
 	return h.Leaving != nil && c.arrival != nil && c.arrival.Hold == h.Leaving.Hold && bytes.Equal(c.app.Manifest.HashSecret, h.Leaving.HashSecret)
 }

@@ -29,7 +29,7 @@ type Client struct {
 	leaders *kafka.Leaders
 	found   *app.Found
 	app     *app.App
-	arrival *app.Arrival // nil for an app that began in this cluster
+	arrival *app.Arrival // nil for an app that was not moved here from another cluster
 
 	// SliceKeys is how many keys are in memory at a time; each needs some 50 bytes.
 	SliceKeys int64

@@ -24,7 +24,7 @@ type File interface {
 	Truncate(size int64) error
 }
 
-// Exported tells what an export has written.
+// Exported is the result of an export.
 type Exported struct {
 	Rows       int64            `json:"rows"`
 	Bytes      int64            `json:"bytes"`
@@ -48,7 +48,8 @@ func (c *Client) Export(ctx context.Context, to File, watch func(done, total int
 	return exported, c.explain(err)
 }
 
-// exportWith writes a file. leaving has what an app that leaves takes along; nil for an app that stays.
+// exportWith writes a file. leaving has the additional data of an app that leaves its cluster; nil for an app
+// that stays.
 func (c *Client) exportWith(ctx context.Context, to File, leaving *portable.Leaving, watch func(done, total int64)) (*Exported, error) {
 	for attempt := 1; ; attempt++ {
 		exported, err := c.export(ctx, to, leaving, watch)
@@ -89,7 +90,7 @@ func (c *Client) export(ctx context.Context, to File, leaving *portable.Leaving,
 	for i, s := range snapshots {
 		last := s.start
 		position := func(p int64) {
-			if p < last { // this is another reading of the same changelog
+			if p < last { // the changelog is being read for the second time
 				last = s.start
 			}
 			done, last = done+p-last, p
@@ -180,7 +181,8 @@ func (c *Client) routerOffsets(ctx context.Context) ([]portable.Offset, error) {
 			partitions[topic] = append(partitions[topic], p)
 		}
 	}
-	// If an offset is behind, events are only read again, and are then duplicates of exported keys.
+	// If an offset is too low, the only effect is that events are read again, and these are then duplicates of
+	// exported keys.
 	committed, err := kafka.CommittedOffsets(ctx, c.client, app.GroupName(c.cfg.AppID, app.StageRoute), partitions)
 	if err != nil {
 		return nil, err
@@ -199,7 +201,7 @@ func (c *Client) routerOffsets(ctx context.Context) ([]portable.Offset, error) {
 			if o, ok := committed[topic][p]; ok && o.At >= 0 {
 				at = o.At
 			} else if first, pinned := c.app.Manifest.Start(topic, t.Topics[topic].ID, p); pinned {
-				at = first // no event has come since the topic became routed
+				at = first // the routing stage has committed nothing since the topic became routed
 			}
 			offsets = append(offsets, portable.Offset{Topic: topic, TopicID: app.TopicIDText(t.Topics[topic].ID), Partition: p, Offset: at, End: end.Offset})
 		}
@@ -207,8 +209,8 @@ func (c *Client) routerOffsets(ctx context.Context) ([]portable.Offset, error) {
 	return offsets, nil
 }
 
-// behind returns how many records the app had not processed as of a header: the records of its inputs, and
-// those of its tasks.
+// behind returns how many records the app had not processed when the header was made: records of its inputs,
+// and records of the topics of its tasks.
 func (c *Client) behind(ctx context.Context, h *portable.Header) (n int64, err error) {
 	for _, o := range h.Offsets {
 		left, err := c.unread(ctx, o.Topic, o.Partition, o.Offset)
@@ -227,7 +229,8 @@ func (c *Client) behind(ctx context.Context, h *portable.Header) (n int64, err e
 	return n, nil
 }
 
-// unreadMax is the largest distance of offsets for which unread counts the records.
+// unreadMax is the largest number of offsets for which unread really counts the records; for more, it takes the
+// difference of the offsets.
 const unreadMax = 10_000
 
 // unread counts the committed records of a partition from an offset on, without progress records. Records that

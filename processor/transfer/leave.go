@@ -12,15 +12,16 @@ import (
 )
 
 // ExportLeaving writes the file with which the app continues in another cluster. The app must be in a complete
-// hold that was begun in order to leave, so that the rows belong to the held offsets. Claims without an outcome
-// are an operator error, unless withoutOpen allows that they stay behind.
+// hold that was begun in order to leave. Then nothing is judged any more, so the exported rows belong to the
+// held offsets. If there are claims without an outcome, it returns an operator error, unless withoutOpen allows
+// to leave these claims out.
 func (c *Client) ExportLeaving(ctx context.Context, to File, withoutOpen bool, watch func(done, total int64)) (*Exported, error) {
 	exported, err := c.exportLeaving(ctx, to, withoutOpen, watch)
 	return exported, c.explain(err)
 }
 
-// exportLeaving writes the file, and checks after it that the hold is still the same and that no event has come
-// since: the file then has everything that the app has judged.
+// exportLeaving writes the file. Then it checks that the hold is still the same, and that no event was routed
+// meanwhile, so that the file has everything that the app has judged.
 func (c *Client) exportLeaving(ctx context.Context, to File, withoutOpen bool, watch func(done, total int64)) (*Exported, error) {
 	before, err := c.leavingHold(ctx)
 	if err != nil {
@@ -58,8 +59,8 @@ func (c *Client) exportLeaving(ctx context.Context, to File, withoutOpen bool, w
 }
 
 // refuseEventsSince returns an operator error if an event has come to the repartition topic behind these ends.
-// It does not suffice to compare the ends: the end of a transaction that a killed process has left writes
-// control records, and routers write records of their progress.
+// To compare the ends is not enough, because they also grow without events: when the broker ends the
+// transaction of a killed process, it writes control records, and routers write progress records.
 func (c *Client) refuseEventsSince(ctx context.Context, ends map[int32]int64) error {
 	for partition, end := range ends {
 		if n, err := c.unread(ctx, c.app.Topology.Repartition, partition, end); err != nil {
@@ -71,8 +72,8 @@ func (c *Client) refuseEventsSince(ctx context.Context, ends map[int32]int64) er
 	return nil
 }
 
-// completeHold is the hold of an app that leaves, with the held offsets of the inputs, and the ends of the
-// repartition topic up to which everything is judged.
+// completeHold is the hold of an app that leaves, with the held offsets of the inputs, and the end offsets of
+// the repartition topic: all records below them are judged.
 type completeHold struct {
 	hold *app.Hold
 	held map[app.TaskID]int64
@@ -126,7 +127,8 @@ func (c *Client) leavingHold(ctx context.Context) (*completeHold, error) {
 	return &completeHold{hold, held, ends}, nil
 }
 
-// takeAlong adds to the tasks of a header what only the file of an app that leaves contains.
+// takeAlong adds to the tasks of a header the data that only the file of an app that leaves its cluster
+// contains.
 func (c *Client) takeAlong(h *portable.Header, snapshots []*snapshot) error {
 	for i, s := range snapshots {
 		if len(s.checkpoint.Bypassed) > 0 {
@@ -142,10 +144,10 @@ func (c *Client) takeAlong(h *portable.Header, snapshots []*snapshot) error {
 	return nil
 }
 
-// tailBefore returns the sums of the last committed records of a partition before an offset, and the lowest
-// timestamp in the later half of them. The search in a mirror begins at that timestamp, at which there may be
-// records of the earlier half too. Control records and aborted records use offsets as well, so tailBefore may
-// have to read further back.
+// tailBefore returns the checksums of the last committed records of a partition before an offset, and the
+// lowest timestamp in the later half of these records. The search in a mirror begins at that timestamp; records
+// of the earlier half may have the same timestamp. Control records and aborted records use offsets as well, so
+// tailBefore may have to read further back.
 func (c *Client) tailBefore(ctx context.Context, id app.TaskID, before int64) (tail []byte, earliest int64, err error) {
 	reader := c.leaders.NewReader(id.Topic, c.app.Topology.Topics[id.Topic].ID, id.Partition)
 	reader.BoundBatches(c.cfg.BatchBytesMax())

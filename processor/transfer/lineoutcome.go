@@ -85,8 +85,8 @@ func (o *outcomeLine) text() (text string) {
 	return text
 }
 
-// isExact reports whether the decoder has kept all characters of a string: it replaces bytes that are not
-// UTF-8.
+// isExact reports whether the decoder has kept all characters of a string. It does not keep bytes that are not
+// UTF-8, but replaces them.
 func (o *outcomeLine) isExact() bool {
 	const replaced = "\uFFFD"
 	return utf8.Valid(o.Result) && (bytes.Contains(o.Result, []byte(replaced)) || !strings.Contains(o.text(), replaced))
@@ -156,8 +156,8 @@ func endsAsKey(text []byte) bool {
 	return err == nil
 }
 
-// keyOf parses a dedup key of 64 hexadecimal digits. The name of the route's namespace and a colon may come
-// before it: that is how a table that several guards share names its keys.
+// keyOf parses a dedup key of 64 hexadecimal digits. The key may be preceded by the name of the route's
+// namespace and a colon, because a table that several guards share contains keys in that form.
 func (s *linesSource) keyOf(text string) (key [32]byte, err error) {
 	digits := strings.TrimPrefix(text, s.route.Namespace+":")
 	if before, rest, ok := strings.Cut(digits, ":"); ok && endsAsKey([]byte(rest)) {

@@ -19,7 +19,7 @@ import (
 // lineMax is the longest line in bytes.
 const lineMax = 64 << 20
 
-// noTime is the timestamp of an event if neither its line nor --first-seen gives a time.
+// noTime marks an event for which neither its line nor --first-seen gives a time.
 const noTime = 1 << 62
 
 // linesSource reads seeds from lines of text. Each line is about one key.
@@ -38,7 +38,7 @@ type linesSource struct {
 // Lines returns the lines of a text as seeds of a route. firstSeen, in ms, applies to lines without a time; nil
 // if such lines are an error. A line is one of:
 //
-//	{"id":"t1","first_seen":1764109200000}    an id; of a composite id a list of its parts
+//	{"id":"t1","first_seen":1764109200000}    an id; a composite id is a list of its parts
 //	{"event":{...},"first_seen":"2026-11-25T22:20:00Z"}
 //	{"key":"46e9...","first_seen":...}        a dedup key of 64 hex digits
 //	{...}                                     an event, as the input topic has it
@@ -119,7 +119,7 @@ func (s *linesSource) Next() ([]Seed, error) {
 	return nil, io.EOF
 }
 
-// wrapped is a line that has a time or, in claim mode, an outcome beside its key. If a JSON object has only
+// wrapped is a line that, besides its key, has a time or, in claim mode, an outcome. If a JSON object has only
 // such fields, it is wrapped and not an event.
 type wrapped struct {
 	ID        json.RawMessage `json:"id"`
@@ -246,7 +246,7 @@ func (s *linesSource) readID(line []byte) error {
 	if err == nil || !endsAsKey(id) {
 		return err
 	}
-	key, err := s.keyOf(string(id)) // the route has no key that comes from a single id
+	key, err := s.keyOf(string(id)) // no key of the route is made from a single id
 	if err != nil {
 		return err
 	}

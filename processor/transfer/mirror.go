@@ -7,11 +7,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// recordSum identifies a record by its content: key, value, headers and timestamp. A mirror keeps all of them,
-// and only gives the record another offset.
+// recordSum identifies a record by its content: key, value, headers and timestamp. A mirror keeps all four, and
+// only gives the record another offset.
 type recordSum [16]byte
 
-// sumOf returns the sum of a record. It distinguishes null from empty.
+// sumOf returns the sum of a record. A null value and an empty value have different sums.
 func sumOf(rec *kgo.Record) (sum recordSum) {
 	h := sha256.New()
 	part := func(b []byte) {
@@ -33,12 +33,13 @@ func sumOf(rec *kgo.Record) (sum recordSum) {
 	return sum
 }
 
-// tailRecords is how many records before a held offset the file names. A mirror that restarts repeats what it
-// wrote since its last commit. If it repeats more records than that, the start is earlier than necessary.
+// tailRecords is how many records before a held offset the file identifies. A mirror that restarts writes the
+// records since its last commit again. If it repeats more than tailRecords records, the start that the search
+// finds is earlier than necessary.
 const tailRecords = 2048
 
 // A mirrorSearch finds a held offset in a mirrored partition. The tail is the last records before the held
-// offset. The search reads the mirror's records in order, beginning at a record that is not behind the tail.
+// offset. The search reads the mirror's records in order, beginning at or before the first record of the tail.
 //
 // The start that it finds is the first record that is not proven to belong to the tail, or the record behind the first
 // copy of the tail's last record, whichever comes first. Such a start may be too early, but never too late:
@@ -46,13 +47,13 @@ const tailRecords = 2048
 //   - A mirror reads a partition in order, and continues from what it has committed. Therefore the first copy of a record
 //     comes after the first copies of all records before it, even if the mirror repeats records, or if two instances of it
 //     write at once. In particular, no record from the held offset on comes before the first copy of the tail's last record.
-//   - If the mirror's producers do change the order, or if other programs write to the partition, a record that is not in
-//     the tail comes earlier. Then the start is at that record at the latest.
+//   - If the mirror's producers do change the order, or if other programs write to the partition, a record that
+//     is not in the tail comes earlier. In that case the start is at that record or before it.
 //
-// A record of the tail may have the same content as a later record. Then the first copy of the later record
-// comes after the first copy of the tail's last record, or it is taken for a repetition of the tail. The latter
-// is possible only if the order was changed, and then only skips a record that equals a record that was
-// processed.
+// A record of the tail may have the same content as a later record. Then there are two possibilities. Either
+// the first copy of the later record comes after the first copy of the tail's last record. Or the search takes
+// the copy for a repetition of the tail; this is possible only if the order was changed, and then the app only
+// skips a record that equals a record that it has processed.
 type mirrorSearch struct {
 	tail map[recordSum]bool
 	last recordSum

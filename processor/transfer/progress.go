@@ -19,25 +19,27 @@ import (
 // tooLateMax is how many numbers of seeds that came too late a progress and a report have at most.
 const tooLateMax = 10_000
 
-// progress is how far the seeds of a file have come. It is stored as a row of the manifest topic.
+// progress is how many seeds of a file are written and counted. It is stored as a row of the manifest topic.
 type progress struct {
 	File string `json:"file"` // SHA-256 of the file
 	Run  string `json:"run"`  // hexadecimal digits
 	By   string `json:"by"`
 	At   string `json:"at"` // RFC 3339
 	Done bool   `json:"done"`
-	// Lines is the number of the last line or row all of whose seeds are in the repartition topic. Keys is the
-	// number of these seeds.
+	// Lines is the number of a line or row: all seeds of the file up to this line are in the repartition topic.
+	// Keys is the number of these seeds.
 	Lines int64 `json:"lines"`
 	Keys  int64 `json:"keys"`
-	// Ends has, by partition of the repartition topic, the offset from which on there may be later seeds.
+	// Ends has, for each partition of the repartition topic, the offset from which on there may be seeds that
+	// the progress does not include.
 	Ends []int64 `json:"ends"`
-	// Changelog has, by partition, the offset up to which the counts in the changelog are included here.
+	// Changelog has, for each partition, the offset up to which the counts in the changelog are included in
+	// Fates.
 	Changelog []int64 `json:"changelog"`
 	// Fates is in the order of dedup.SeedFate.
 	Fates   [dedup.SeedFates]int64 `json:"fates"`
 	TooLate []int64                `json:"too_late"`
-	// Cut tells that counts were trimmed from a changelog before they were read.
+	// Cut reports that the task trimmed counts from its changelog before they were read.
 	Cut bool `json:"cut,omitempty"`
 }
 
@@ -66,7 +68,7 @@ func (p *progress) add(c *wire.SeedCounts) {
 // so that a new command fences an earlier one.
 func TransactionalID(appID string) string { return appID + "-seed" }
 
-// ErrFenced means that another seed of the app has taken over.
+// ErrFenced means that another seed command of the app has taken over.
 var ErrFenced = errors.New("another seed of this app took over; what was written stays, so run it again")
 
 // A journal writes the progress. At most one journal of an app can write.
@@ -124,7 +126,8 @@ func (j *journal) write(p *progress) error {
 	if err != nil {
 		return fmt.Errorf("encode the progress: %w", err)
 	}
-	// This is not the caller's context, because a record that is cancelled may have been written (A2).
+	// The caller's context must not be used here: if it were cancelled, a record whose production is cancelled
+	// might have been written nevertheless (A2).
 	ctx, cancel := context.WithTimeout(context.Background(), 2*j.cfg.TransactionTimeout)
 	defer cancel()
 	return asFenced(j.writer.Write(ctx, func() error {

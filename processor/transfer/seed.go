@@ -21,14 +21,14 @@ import (
 
 const (
 	// chunkSeeds is how many seeds are produced before their offsets are recorded in the progress. windowSeeds
-	// is how many seeds may wait for the tasks: events that arrive behind these seeds have to wait as long,
-	// some 0.1 s.
+	// is how many seeds may wait for the tasks: events that arrive behind these seeds have to wait until the
+	// tasks have decided on them, some 0.1 s.
 	chunkSeeds, windowSeeds = 10_000, 30_000
 	// saveEvery is the default of SeedOptions.SaveEvery.
 	saveEvery = time.Second
-	// followPause is the pause between two readings of the changelogs if the first has found nothing new.
+	// followPause is the pause between two readings of the changelogs if the first one has found nothing new.
 	followPause = 20 * time.Millisecond
-	// stalledAfter is how long no task must have decided on a seed before a line in the log tells so.
+	// If no task has decided on a seed for stalledAfter, a line in the log says so.
 	stalledAfter = 10 * time.Second
 )
 
@@ -44,15 +44,16 @@ type SeedOptions struct {
 	File string // SHA-256 of the file, if the source is a file
 	By   string // person or host that runs the command, for people
 	Rate int    // largest number of seeds per second; 0 for no bound
-	// Wait is how long no task may decide on a seed before Seed ends with an error; 0 for no bound.
+	// If no task decides on a seed for the time Wait, Seed ends with an error; 0 for no bound.
 	Wait time.Duration
 	// SaveEvery is the time between two writes of the progress; 0 means a second.
 	SaveEvery time.Duration
-	// Checked and Decided, if not nil, are called with how far the check and the seeds have come.
+	// Checked and Decided, if not nil, are called with the progress of the check of the source, and with the
+	// progress of the decisions on its seeds.
 	Checked, Decided func(done, total int64)
 }
 
-// Seeded tells what happened to the seeds of a source.
+// Seeded is the result of Seed: what the tasks did with the seeds of a source.
 type Seeded struct {
 	Lines       int64 `json:"lines"` // or rows; empty lines are not counted
 	Keys        int64 `json:"keys"`
@@ -65,9 +66,10 @@ type Seeded struct {
 	TooLateLines []int64 `json:"too_late_lines"`
 	// Resumed is the number of the line after which this run continued; 0 for a run that began anew.
 	Resumed int64 `json:"resumed_after"`
-	// Cut tells that some counts were trimmed from a changelog before they were read.
+	// Cut reports that a task trimmed some counts from its changelog before they were read.
 	Cut bool `json:"cut"`
-	// Arrived tells that the app came to this cluster with the file, and now has all of it.
+	// Arrived reports that the app was moved to this cluster with this file, and that it now has all rows of
+	// the file.
 	Arrived bool `json:"arrived,omitempty"`
 }
 
@@ -107,9 +109,9 @@ func (c *Client) Seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 	return report, c.explain(err)
 }
 
-// seed checks the whole source, takes over the progress from earlier commands, and then writes the seeds. If the
-// app came to this cluster with the file, seed writes the stream times before the seeds, and notes the end of the
-// arrival after them.
+// seed checks the whole source, takes over the progress from earlier commands, and then writes the seeds. If
+// the app was moved to this cluster with this file, seed writes the stream times before the seeds, and records
+// the end of the arrival in the manifest topic after them.
 func (c *Client) seed(ctx context.Context, o *SeedOptions) (*Seeded, error) {
 	s := &seeding{o: o, written: map[seedKey]bool{}, sent: map[int32]int64{}, began: time.Now(), saved: time.Now()}
 	if c.app.Topology.Repartition == "" {
@@ -181,7 +183,7 @@ func report(watch func(done, total int64), done, total int64) {
 	}
 }
 
-// prepare continues the progress of an earlier command, or begins a new run.
+// prepare takes over the progress of an earlier command, if there is one; otherwise it begins a new run.
 func (s *seeding) prepare(ctx context.Context) (err error) {
 	limits, err := app.ReadInputLimits(ctx, s.admin, s.app.Topology.Repartition)
 	if err != nil {
@@ -256,7 +258,8 @@ func (s *seeding) findWritten(ctx context.Context) error {
 	return nil
 }
 
-// save writes the progress. A source without a name has no progress: its journal only fences other commands.
+// save writes the progress. A source without a name has no progress: for such a source the journal only fences
+// other commands.
 func (s *seeding) save() error {
 	s.saved = time.Now()
 	if s.o.Name == "" {
@@ -358,8 +361,8 @@ func (s *seeding) chunk(ctx context.Context, source Source) (n int, end bool, er
 	return n, end, nil
 }
 
-// produce produces the seeds of a line that are not in the progress yet. It returns how many they are,
-// including those that an earlier command has already written.
+// produce produces the seeds of a line that are not in the progress yet. It returns the number of these seeds,
+// including the seeds that an earlier command has already written.
 func (s *seeding) produce(seeds []Seed, run wire.SeedRun, d *delivery) (n int, err error) {
 	for i := range seeds {
 		one := &seeds[i]
@@ -413,7 +416,7 @@ func (s *seeding) record(one *Seed, run wire.SeedRun, partition int32) *kgo.Reco
 	return &kgo.Record{Topic: s.app.Topology.Repartition, Partition: partition, Key: env.Append(make([]byte, 0, env.Size())), Value: one.value}
 }
 
-// follow reads the changelogs until at most left seeds still wait for the tasks.
+// follow reads the changelogs until the tasks have decided on all but left of the written seeds.
 func (s *seeding) follow(ctx context.Context, left int64) error {
 	said, since, counted := time.Now(), time.Now(), s.p.counted()
 	for {
@@ -440,7 +443,8 @@ func (s *seeding) follow(ctx context.Context, left int64) error {
 	}
 }
 
-// count adds what the changelogs have had since the last call. It reads all partitions at the same time.
+// count adds to the progress the counts that the changelogs have got since the last call. It reads all
+// partitions at the same time.
 func (s *seeding) count(ctx context.Context) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(s.readers))
@@ -451,10 +455,10 @@ func (s *seeding) count(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// countOf adds what the changelog of partition p tells about the seeds of this run.
+// countOf adds to the progress the counts of this run's seeds in the changelog of partition p.
 func (s *seeding) countOf(ctx context.Context, p int) error {
-	// This does not read up to the high watermark: it would wait for the end of an open transaction, and the
-	// next seeds would wait too.
+	// This reads up to the last stable offset and not up to the high watermark. To reach the high watermark, it
+	// would have to wait for the end of an open transaction, and the next seeds would have to wait, too.
 	end, err := s.readers[p].StableEnd(ctx)
 	switch {
 	case err != nil && kafka.Classify(err) == kafka.Retry:

@@ -15,7 +15,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A snapshot is a task as of its newest transaction: everything that its changelog has up to an offset.
+// A snapshot is a task as of its newest transaction: everything in its changelog up to an offset.
 type snapshot struct {
 	id         app.TaskID
 	reader     *kafka.Reader
@@ -60,7 +60,7 @@ func (c *Client) snapshotOf(ctx context.Context, id app.TaskID) (*snapshot, erro
 }
 
 // lives reports whether a row decides about its key as of the snapshot. A row of an earlier window decides only
-// about late copies, and is not taken along.
+// about late copies, so lives returns false for it, and the file does not contain it.
 func (s *snapshot) lives(row *dedup.Row) bool {
 	return !row.Earlier && row.Status != dedup.Freed && row.First >= s.horizons[row.NamespaceID]
 }
@@ -70,7 +70,8 @@ func (s *snapshot) slices(keys int64) uint32 {
 	return uint32(1 + max(0, s.checkpoint.Rows-s.checkpoint.FloorRows)/max(1, keys))
 }
 
-// sliceOf returns to which of n parts a digest belongs. Digests are random, so the parts are about equal.
+// sliceOf returns the number of the part, of n parts, to which a digest belongs. Digests are random, so the
+// parts are about equal.
 func sliceOf(d *dedup.Digest, n uint32) uint32 {
 	return uint32(uint64(binary.BigEndian.Uint32(d[:])) * uint64(n) >> 32)
 }

@@ -17,7 +17,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A Seed is a key that another system knew, with the time at which that system first saw it.
+// A Seed is a key that another system has seen, with the time at which that system first saw it.
 type Seed struct {
 	// Number is the number of the line, or of the row in an OBX1 file, counted from 1. If the id in a line may
 	// be text or a number, the line has a seed for each of the two spellings.
@@ -26,8 +26,8 @@ type Seed struct {
 	Digest  dedup.Digest
 	routing dedup.Digest
 	First   int64 // ms
-	// placed is the partition of the row if the app came to this cluster together with its partitions; -1 if
-	// the partition follows from routing.
+	// placed is the partition of the row, if the app was moved to this cluster with its partitions unchanged;
+	// -1 if the partition is derived from routing.
 	placed  int32
 	details wire.Details
 	value   []byte // an encoded row of claim mode; nil otherwise
@@ -47,15 +47,15 @@ type rowsSource struct {
 	number int64
 	open   bool // open claims are left out
 	header *portable.Header
-	// arriving tells that the app came to this cluster with the file, so that its tasks are the tasks of the
-	// file.
+	// arriving reports that the app was moved to this cluster with this file, so that the tasks of the app are
+	// the tasks in the file.
 	arriving bool
 	seed     [1]Seed
 }
 
 // Rows returns the rows of an OBX1 file as seeds. route selects the rows of its namespace; nil selects the rows
-// of all namespaces that the app has. The error tells which of these namespaces the app cannot take, and why.
-// If withoutOpen is true, claims without a result are left out; otherwise they are an error. stop ends the
+// of all namespaces that the app has. The error says which of these namespaces the app cannot take, and why. If
+// withoutOpen is true, claims without a result are left out; otherwise they are an error. stop ends the
 // reading.
 func (c *Client) Rows(from io.Reader, route *app.Route, withoutOpen bool) (source Source, stop func(), err error) {
 	r, err := portable.NewReader(from)
@@ -133,7 +133,8 @@ func (c *Client) routesOf(h *portable.Header, only *app.Route, arriving bool) ([
 	return routes, errors.Join(mistakes...)
 }
 
-// mayTake returns an operator error if events of the route would not find the rows of the namespace.
+// mayTake returns an operator error if events of the route would not find the rows of the namespace: because
+// the key rule, the mode or the secret differs, or because the task of the rows is not known.
 func (c *Client) mayTake(h *portable.Header, n *portable.Namespace, r *app.Route, arriving bool) error {
 	switch {
 	case n.KeyRule != r.KeyRule() && !r.Extends(n.KeyRule):

@@ -14,8 +14,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// sendStreamTimes produces the stream times of a file to its tasks, before the first seed. A command that is
-// repeated does so again; a task that already has a stream time ignores them.
+// sendStreamTimes produces the stream times of a file to its tasks, before the first seed. A repeated command
+// produces them again; a task that already has a stream time ignores them.
 func (s *seeding) sendStreamTimes(ctx context.Context, h *portable.Header) error {
 	var records []*kgo.Record
 	for i := range h.Tasks {
@@ -63,7 +63,7 @@ func (s *seeding) concludeArrival(ctx context.Context, h *portable.Header) error
 	}
 }
 
-// CameWith reports whether the app came to this cluster with the file that has this header. behind has the
+// CameWith reports whether the app was moved to this cluster with the file that has this header. behind has the
 // tasks whose stream times are lower than those in the file.
 func (c *Client) CameWith(ctx context.Context, h *portable.Header) (came bool, behind []app.TaskID, err error) {
 	if !c.cameWith(h) {

@@ -12,7 +12,7 @@ import (
 	"oncebus/processor/portable"
 )
 
-// Checked tells what a complete file contains.
+// Checked describes the content of a complete file.
 type Checked struct {
 	Header  portable.Header  `json:"header"`
 	Trailer portable.Trailer `json:"trailer"`
@@ -41,18 +41,18 @@ func Check(ctx context.Context, from io.Reader, watch func(rows int64)) (*Checke
 	return &Checked{Header: r.Header, Trailer: *r.Trailer(), SHA256: r.Digest()}, nil
 }
 
-// Compared tells which rows of a file an app has.
+// Compared is the result of a comparison: which rows of a file an app has.
 type Compared struct {
 	Rows      int64 `json:"rows"`
 	There     int64 `json:"there"`     // a row with the same key, state and first seen time
 	Missing   int64 `json:"missing"`   // no row
 	Different int64 `json:"different"` // a row of another event, or in another state
 	Expired   int64 `json:"expired"`   // no row any more, because it would no longer decide on any event
-	// Newer counts the rows about what the app did since: the key came again after its window, or its claim
-	// continued.
+	// Newer counts the keys for which the app has a newer row than the file, because an event of the key came
+	// after the window, or the claim of the key continued.
 	Newer int64 `json:"newer"`
 	// NoRoute counts the keys of namespaces for which the app has no route; NoRouteIn has the names of these
-	// namespaces. No event asks for such keys, and a seed leaves them out.
+	// namespaces. No event of the app has such a key, and a seed leaves these keys out.
 	NoRoute   int64    `json:"no_route"`
 	NoRouteIn []string `json:"no_route_in,omitempty"`
 	// Examples has some of the missing and of the different rows.
@@ -120,8 +120,9 @@ type portion struct {
 }
 
 // homePortions returns portions by the partition to which the app assigns a digest, so that each changelog is
-// read only once, however many keys there are. A key may be in another partition, if it has an order or belongs
-// to a prepartitioned topic. Therefore these portions can only show that no key is missing.
+// read only once, however many keys there are. But a key of the source order or of a prepartitioned topic may
+// be in another partition. Therefore a comparison with these portions can prove that no key is missing, but not
+// that a key is missing.
 func (c *Client) homePortions(rows int64, snapshots []*snapshot) (all []portion) {
 	var routed []*snapshot
 	for _, s := range snapshots {
@@ -147,7 +148,8 @@ func (c *Client) homePortions(rows int64, snapshots []*snapshot) (all []portion)
 	return all
 }
 
-// digestPortions returns portions whose keys may be in any task.
+// digestPortions returns portions by digest: the keys of a portion may be in any task, so each portion reads
+// all changelogs.
 func (c *Client) digestPortions(rows int64, snapshots []*snapshot) (all []portion) {
 	n := uint32(1 + rows/max(1, c.SliceKeys))
 	for slice := range n {
@@ -280,16 +282,16 @@ func (c *Client) windows() map[int]int64 {
 	return all
 }
 
-// wentOn reports whether the app's row is one that may follow the row of the file.
+// wentOn reports whether the app's row may be a later state of the key than the row of the file.
 func (k *compared) wentOn(window int64) bool {
 	if k.status == dedup.ClaimInProgress || k.status == dedup.Submitted {
-		return k.appFirst >= k.first // the claim's outcome, or another attempt after an outcome that freed the key
+		return k.appFirst >= k.first // the claim got its outcome, or a new attempt after an outcome that freed the key
 	}
 	return k.lives && k.appFirst > k.first+window
 }
 
 // horizonOf returns the first seen time, in ms, before which the row of a key decides on no event. If the task
-// of a key is unknown, it is the lowest horizon of all tasks.
+// of the key is unknown, horizonOf returns the lowest horizon of all tasks.
 func (c *Client) horizonOf(digest *dedup.Digest, id int, snapshots []*snapshot) int64 {
 	lowest := int64(math.MaxInt64)
 	for _, r := range c.app.Routes {

@@ -37,8 +37,8 @@ type Task struct {
 	Payload    bool          // peers take the dedup key from the payload, as oncebus always does, instead of from the record key
 }
 
-// Role is a contender in Go. Routed means that it has two stages, each with its own transactions, and a topic between
-// them.
+// Role is a contender that is written in Go. Routed means that it has two stages, each with its own
+// transactions, and a topic between the two.
 type Role struct {
 	Oncebus   bool // the contender is oncebus; otherwise the passthrough
 	Routed    bool

@@ -12,6 +12,6 @@
 //   - The input is a function of its parameters ([Input.Record]), so that a check can compute every record again.
 //
 // What looks wrong:
-//   - The passthrough copies the client settings of oncebus by hand. The difference between the two contenders is
-//     then the cost of everything else.
+//   - The passthrough copies the client settings of oncebus by hand. Because the settings are equal, the
+//     difference between the two contenders is the cost of everything else.
 package bench

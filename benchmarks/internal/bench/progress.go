@@ -50,8 +50,8 @@ func (p *Progress) Next(format string, args ...any) {
 	fmt.Fprintf(p.out, "%s: about %v\n", fmt.Sprintf(format, args...), rounded(p.guesses[p.done]))
 }
 
-// Done prints that a run ended, with its result. It also prints how long the other runs take; for this it corrects
-// their guesses by the error of the guesses so far.
+// Done prints that a run ended, with its result. It also prints how long the remaining runs will take; for this
+// it corrects their guesses by the error of the guesses so far.
 func (p *Progress) Done(format string, args ...any) {
 	p.done = min(p.done+1, len(p.guesses))
 	was, left := sum(p.guesses[:p.done]), sum(p.guesses[p.done:])

@@ -28,8 +28,8 @@ type Machine struct {
 	Go        string
 	Kafka     string
 	FranzGo   string
-	// Load is the load average of the minute before the benchmark. Other work on the machine affects rates most, and
-	// the CPU time per event least.
+	// Load is the load average of the minute before the benchmark. It shows whether there was other work on the
+	// machine, which affects rates most, and the CPU time per event least.
 	Load string
 	Date string
 }
@@ -88,8 +88,9 @@ func Command(name string, where ...string) string {
 	return line
 }
 
-// argument returns a flag in the form of a command line. Package flag takes a separate word after a boolean flag for
-// the end of the flags, so the value of a boolean flag follows an equals sign.
+// argument returns a flag in the form of a command line. The value of a boolean flag follows an equals sign,
+// because package flag would treat a separate word after a boolean flag as the first argument, and so as the
+// end of the flags.
 func argument(f *flag.Flag) string {
 	value := f.Value.String()
 	if b, is := f.Value.(interface{ IsBoolFlag() bool }); is && b.IsBoolFlag() {

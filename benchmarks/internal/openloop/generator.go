@@ -18,8 +18,8 @@ func ClockFrom(start time.Time) Clock {
 	return Clock{Now: func() time.Duration { return time.Since(start) }, Sleep: pause}
 }
 
-// Generator produces the events of a schedule when they are due. It is an open loop: it waits for no response. After
-// a delay, whatever its cause, it sends all events that are due at once.
+// Generator produces the events of a schedule when they are due. It is an open loop: it waits for no response.
+// After a delay of any cause, it sends at once all events that are due by then.
 type Generator struct {
 	Schedule Schedule
 	Clock    Clock

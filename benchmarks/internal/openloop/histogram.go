@@ -56,8 +56,8 @@ func (h *Histogram) Add(other *Histogram) {
 	h.Highest = max(h.Highest, other.Highest)
 }
 
-// Quantile returns the smallest bucket value that a share of q of all values does not exceed; 0 if there are no
-// values.
+// Quantile returns the upper bound of the lowest bucket such that a share of at least q of all values is not
+// above that bound; 0 if there are no values.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.Total == 0 {
 		return 0

@@ -5,8 +5,8 @@ package openloop
 import "time"
 
 const (
-	// Tick is the time between two batches of events. A producer that serves requests would send each event
-	// separately, but at 100,000 events a second this generator cannot wait between single events.
+	// Tick is the time between two batches of events. A real producer would send each event separately, but at
+	// 100,000 events a second the generator cannot sleep between single events.
 	Tick = time.Millisecond
 	// Cooldown is traffic at the same rate, but without duplicates, after the measured part, so that the last
 	// measured event meets the same traffic as the others. Because of the order of events, all duplicates have been

@@ -104,8 +104,8 @@ func (p Peer) Missing() string {
 // Prepare builds the peer, unless it is built.
 func (p Peer) Prepare(ctx context.Context) error { return p.prepare(ctx) }
 
-// StartServer starts the server in which the peer stores its keys. It returns nil if the peer has none. The caller
-// closes the server.
+// StartServer starts the server in which the peer stores its keys. It returns nil if the peer needs no server.
+// The caller closes the server.
 func (p Peer) StartServer(ctx context.Context) (*server.Server, error) {
 	if p.server == nil {
 		return nil, nil

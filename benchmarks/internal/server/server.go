@@ -29,7 +29,7 @@ var postgresConf string
 
 // Server is a running server.
 type Server struct {
-	// Address is what its client connects to.
+	// Address is the address to which clients of the server connect.
 	Address string
 
 	dir     string
@@ -151,7 +151,8 @@ func (s *Server) start(ctx context.Context, cmd *exec.Cmd, ready func(context.Co
 // Close ends the server and removes its directory.
 func (s *Server) Close() (err error) {
 	if s.process != nil {
-		// This signal comes before the SIGTERM of Stop, with which PostgreSQL ends more slowly.
+		// This signal is sent before the SIGTERM that Stop sends, because with SIGTERM alone PostgreSQL would
+		// end more slowly.
 		err = errors.Join(s.process.Signal(s.stop), s.process.Stop())
 	}
 	return errors.Join(err, os.RemoveAll(s.dir))

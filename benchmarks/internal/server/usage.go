@@ -50,8 +50,9 @@ func ticks(stat []byte) (sum int64, err error) {
 	return sum, nil
 }
 
-// Memory returns the current memory of the server's processes. A page that several processes share counts once (PSS).
-// The kernel walks their page tables for it, so do not call it in a tight loop.
+// Memory returns the current memory of the server's processes. A page that several processes share counts once
+// (PSS). To compute this the kernel walks the page tables of the processes, so do not call Memory in a tight
+// loop.
 func (s *Server) Memory() (sum int64, err error) {
 	err = s.each(func(pid int) error {
 		rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))

@@ -37,10 +37,11 @@ type Config struct {
 	// TokenFile is the file that Token was read from; "" if Token was set directly.
 	TokenFile security.SecretPath
 	// TLSCertFile is a PEM file with the server's certificate and its intermediate certificates, TLSKeyFile a
-	// PEM file with its private key. Without them the server does not speak TLS.
+	// PEM file with its private key. If they are not set, the server does not use TLS.
 	TLSCertFile string `env:"TLS_CERT_FILE" help:"PEM file of the admin server's certificate; without it there is no TLS; the files are read again when they change"`
 	TLSKeyFile  string `env:"TLS_KEY_FILE" help:"PEM file of the private key of that certificate"`
-	// TLSClientCAFile is a PEM file with the authorities one of which must have signed a client's certificate.
+	// TLSClientCAFile is a PEM file with certificate authorities: a client must have a certificate that one of
+	// these authorities has signed.
 	TLSClientCAFile string `env:"TLS_CLIENT_CA_FILE" help:"PEM file of the authorities of client certificates, which the live page, /metrics and /state then require"`
 }
 
@@ -187,9 +188,10 @@ func (g *Guard) Protect(next http.Handler) http.Handler {
 	})
 }
 
-// isLocalName reports whether no web site can have this host name. A malicious site may let its own name point
-// to this machine (DNS rebinding). The site's script in a browser can then read what this server serves; its
-// requests have the name of the site as their host.
+// isLocalName reports whether this is a host name that no web site can have. The check protects against DNS
+// rebinding: a malicious site makes its own name resolve to the address of this machine, and a script of the
+// site in a browser could then read what this server serves. The requests of that script have the name of the
+// site as their host, so they are refused.
 func isLocalName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -201,8 +203,8 @@ func isLocalName(host string) bool {
 	return slices.ContainsFunc([]string{".localhost", ".svc", ".local", ".internal"}, func(end string) bool { return strings.HasSuffix(host, end) })
 }
 
-// serveWithToken serves a request until its token is replaced: without that, a stream of the live page would go
-// on with an old token.
+// serveWithToken serves a request, and ends it when the token is replaced. Otherwise a stream of the live page
+// would stay open although its token is no longer valid.
 func (g *Guard) serveWithToken(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	ctx, cancel := context.WithCancel(r.Context())
 	watched := make(chan struct{})
@@ -242,7 +244,7 @@ func (g *Guard) refuse(w http.ResponseWriter, status int, reason, text string) {
 }
 
 // hasToken reports whether a request has the token. It compares digests, which all have the same length, so
-// that the time of the comparison tells nothing about the token.
+// that the duration of the comparison reveals nothing about the token.
 func (g *Guard) hasToken(r *http.Request) bool {
 	scheme, sent, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	want, _ := g.token.Current()

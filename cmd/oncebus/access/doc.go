@@ -18,7 +18,7 @@
 //
 // # What looks wrong
 //
-//   - TLS asks for a client certificate but does not require it, because the probes of /healthz and /readyz have
-//     none. Protect requires the certificate for everything else.
+//   - TLS asks for a client certificate but does not require it, because the probes of /healthz and /readyz
+//     have no certificate. Protect requires the certificate for everything else.
 //   - A wrong token is not logged: anybody who reaches the port could otherwise fill the log. A metric counts it.
 package access

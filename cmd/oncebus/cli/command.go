@@ -17,7 +17,7 @@ type Command struct {
 	Name     string
 	Synopsis string // what follows the name in the first line of the help
 	About    string // one line in the list of commands
-	Group    string // the heading above it in that list; "" for the heading of the command before it
+	Group    string // the heading above it in that list; "" for the same heading as the previous command
 	Long     string // what the command does, in whole sentences
 	Example  string // command lines, each on its own line
 	ArgsMax  int    // largest number of arguments that are not flags
@@ -33,8 +33,8 @@ type Command struct {
 	Commands Commands
 }
 
-// Commands are subcommands, in the order of the help. They are functions that make a command, because the flags
-// of a command write into the variables of a single run.
+// Commands are subcommands, in the order of the help. Each is a function that makes a Command: the flags of a
+// Command write into variables, and every run needs new variables.
 type Commands []func() Command
 
 // InGroup returns the commands with a group in the help.
@@ -51,7 +51,7 @@ func InGroup(group string, commands ...func() Command) Commands {
 }
 
 // Run executes one command line and returns the exit code. It returns ExitFailed if standard output could not
-// be written, because a reader must not mistake half of a result for the whole result.
+// be written, so that a program that reads the output does not take half of a result for the whole result.
 func (cs Commands) Run(ctx context.Context, args []string, p Process) int {
 	stdout := newOutput(p.Stdout)
 	p.Stdout, p.Stderr = stdout, newOutput(p.Stderr)

@@ -23,7 +23,8 @@ var formats = []string{formatText, formatJSON}
 func OutputFlag(fs *pflag.FlagSet, asJSON *bool) {
 	fs.VarP(format{asJSON}, outputFlag, "o", "`format` of what is printed: text or json")
 	fs.BoolVar(asJSON, "json", false, "the same as --output json")
-	// We keep --json because scripts use it, and hide it because no reader needs to know two flags.
+	// The flag --json stays because scripts use it. It is hidden because users need to know only one of the two
+	// flags.
 	fs.Lookup("json").Hidden = true
 }
 

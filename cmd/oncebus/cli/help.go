@@ -100,7 +100,7 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	// pflag takes -name for a group of short flags; people mean a mistyped --name.
+	// pflag parses -name as a group of short flags, but a user who types it means --name.
 	given := "--" + unknown.GetSpecifiedName()
 	if group := unknown.GetSpecifiedShortnames(); group != "" {
 		given = "-" + group

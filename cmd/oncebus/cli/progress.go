@@ -10,7 +10,7 @@ import (
 // progressAfter is how long a command runs before it shows its progress.
 const progressAfter = 2 * time.Second
 
-// Progress shows on standard error how far a command has come, if standard error is a terminal and the command
+// Progress shows the progress of a command on standard error, if standard error is a terminal and the command
 // takes longer than progressAfter. Several goroutines may use it concurrently.
 type Progress struct {
 	p       Process

@@ -30,8 +30,8 @@ func openBroker(addrs []string) (*broker, error) {
 		return &broker{addrs: addrs, prefix: "oncebus-demo-" + strconv.FormatInt(time.Now().UnixMilli(), 36) + "-"}, nil
 	}
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.BrokerConfigs(map[string]string{
-		// kfake's compaction can remove rows of open transactions, which Kafka's compaction does not. A demo
-		// ends long before it needs compaction.
+		// kfake's compaction can remove rows of open transactions, which Kafka's compaction does not. So
+		// compaction is switched off; a demo ends long before it would need it.
 		"log.cleaner.backoff.ms": strconv.FormatInt((24 * time.Hour).Milliseconds(), 10),
 		"log.segment.bytes":      strconv.Itoa(1 << 20),
 	}))
@@ -39,8 +39,9 @@ func openBroker(addrs []string) (*broker, error) {
 		return nil, fmt.Errorf("start the embedded broker: %w", err)
 	}
 	cluster.ControlKey(kmsg.Fetch.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		// A fetch response that kfake cuts off by its total size lacks the list of aborted transactions, so
-		// readers would get aborted records. We lift the total limit; the limit of each partition remains.
+		// If kfake cuts off a fetch response because of its total size, the response lacks the list of aborted
+		// transactions, so readers would get aborted records. Therefore the demo removes the limit of the total
+		// size; the limit of each partition stays.
 		cluster.KeepControl()
 		if fetch, ok := req.(*kmsg.FetchRequest); ok {
 			fetch.MaxBytes = math.MaxInt32
@@ -76,7 +77,7 @@ func (b *broker) stop() {
 	}
 }
 
-// remove deletes every topic and group with the demo's prefix from a given cluster.
+// remove deletes all topics and consumer groups with the demo's prefix, if the demo runs on a given cluster.
 func (b *broker) remove(ctx context.Context, admin *kadm.Client) error {
 	if b.embedded != nil {
 		return nil

@@ -18,7 +18,7 @@ type options struct {
 	events  int
 	brokers []string
 	verbose bool
-	stay    bool   // go on sending until ctx is done
+	stay    bool   // continue to send until ctx is done
 	http    string // address at which to accept requests; "" to generate records instead
 	secret  string // random secret of the signatures; only with http
 	given   func(flag string) bool

@@ -38,13 +38,13 @@ const (
 	// livePercent is how much of the records is live traffic. The rest are retries, which follow after
 	// pauseTime.
 	livePercent = 85
-	// stepCount is in how many steps the demo produces the live traffic, so that oncebus processes a stream and
-	// a person can watch it.
+	// stepCount is the number of steps in which the demo produces the live traffic. Steps make the traffic a
+	// stream, which a person can watch.
 	stepCount      = 100
 	stepRecordsMin = 100 // least records per step; a small demo has fewer steps
 	stepTime       = 50 * time.Millisecond
-	// pauseTime is the event time between the live traffic and the retries. The demo does not wait that long:
-	// it waits only until all live traffic is judged.
+	// pauseTime is the event time between the live traffic and the retries. The demo does not really wait for
+	// an hour: it sends the retries as soon as all live traffic is judged.
 	pauseTime = time.Hour
 	// stayRate is how many records per second --stay sends.
 	stayRate = 400
@@ -131,7 +131,7 @@ func (d *demo) configure(environ []string, stateDir string) error {
 		"ONCEBUS_WORKERS="+strconv.Itoa(workerCount),
 		"ONCEBUS_CREATE_TOPICS=true",
 		"ONCEBUS_STATE_DIR="+stateDir,
-		// A laptop whose disk is 95 % full can run the demo: it stores a few MB.
+		// The demo stores only a few MB, so it must also run on a laptop whose disk is 95 % full.
 		"ONCEBUS_DISK_MIN_FREE_PERCENT=0", "ONCEBUS_DISK_START_MIN_FREE_PERCENT=0",
 	))
 	if err := errors.Join(err, s.Validate()); err != nil {
@@ -175,7 +175,7 @@ func (d *demo) run(ctx context.Context) (result, error) {
 	d.progress = newProgress(d.out, d.registry, d.events)
 	work, running := d.sendWatched, ctx
 	if d.stay {
-		// The processes still judge the last records after ctx is done.
+		// When ctx is done, the processes must still judge the last records, so they do not stop with ctx.
 		running = context.WithoutCancel(ctx)
 		work = func(running context.Context, procs []*processor.Processor) error {
 			return d.sendAndStay(ctx, running, procs)
@@ -274,7 +274,7 @@ func (d *demo) sendAll(ctx context.Context, procs []*processor.Processor) error 
 			return err
 		}
 		if n != len(d.ledger.produced) {
-			// This is no error: the ledger counts what is missing.
+			// This is not an error of the demo, because the ledger counts the missing records.
 			cli.Printf(d.out, "  stalled: %d of %d records judged\n", n, len(d.ledger.produced))
 		}
 	}
@@ -316,7 +316,7 @@ func (d *demo) judged() (int, error) {
 	return counts.total(), err
 }
 
-// await polls count until it reaches want or has not changed for stallTime.
+// await polls count until its result reaches want, or has not changed for stallTime.
 func (d *demo) await(ctx context.Context, want int, count func() (int, error)) (int, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

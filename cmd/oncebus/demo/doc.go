@@ -14,7 +14,8 @@
 //   - The same seed gives the same records in the same order.
 //   - On a given cluster, every topic and consumer group has the prefix of this run. The demo removes them at its end,
 //     even if it was interrupted.
-//   - The routes of the demo are the routes of deployments/routes without signatures (a test compares them).
+//   - The routes of the demo are the routes in deployments/routes, but without signatures (a test compares
+//     them).
 //
 // # What looks wrong
 //
@@ -22,6 +23,6 @@
 //     broker time would be invalid.
 //   - The embedded broker never compacts: kfake's compaction can remove rows of open transactions, which Kafka's
 //     compaction does not.
-//   - If copies of an event go to different partitions, any of them may be the one that is emitted, and not the first
-//     that was sent: Kafka has an order only within a partition.
+//   - If copies of an event are sent to different partitions, any of these copies may be emitted, and not always
+//     the copy that was sent first, because Kafka keeps an order only within a partition.
 package demo

@@ -54,8 +54,8 @@ func (d *demo) executeOperations(ctx context.Context) error {
 				outcomes = append(outcomes, outcome)
 			}
 		})
-		// We send the outcome even if ctx is done: without the outcome, the claim would stay in progress until
-		// its lease ends.
+		// The outcome is sent even if ctx is done, because without an outcome the claim would stay in progress
+		// until its lease ends.
 		if err := client.ProduceSync(context.WithoutCancel(ctx), outcomes...).FirstErr(); err != nil {
 			return fmt.Errorf("executor: produce outcomes: %w", err)
 		}
@@ -63,7 +63,7 @@ func (d *demo) executeOperations(ctx context.Context) error {
 }
 
 // workOn executes an operation, counts it in done, and returns its outcome. It returns nil for an event without
-// a claim, and for an operation whose outcome the user is meant to send.
+// a claim, and for an operation whose outcome the user of the demo should send.
 func (d *demo) workOn(event *kgo.Record, done *int) *kgo.Record {
 	var operation struct {
 		RequestID string `json:"requestId"`
@@ -92,7 +92,7 @@ func (d *demo) workOn(event *kgo.Record, done *int) *kgo.Record {
 	}
 	*done++
 	completed := outcome("completed", fmt.Sprintf(`{"number":%d}`, *done))
-	// A duplicate gets this status and this content type together with the result.
+	// A duplicate gets the result with this status and this content type.
 	completed.Headers = append(completed.Headers,
 		kgo.RecordHeader{Key: "http-status", Value: []byte("201")}, kgo.RecordHeader{Key: "content-type", Value: []byte("application/json")})
 	return completed

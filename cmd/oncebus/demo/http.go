@@ -135,8 +135,8 @@ func (d *demo) openIngress(ctx context.Context, ledger *httpLedger) (*ingress.Se
 // errUnready means that the user stopped the demo too early for a result.
 var errUnready = errors.New("stopped before it was ready")
 
-// keepOpen serves requests and executes operations until ctx is done. It also ends when running is done, which
-// happens when a process fails.
+// keepOpen serves requests and executes operations until ctx is done. It also returns when running is done,
+// that is, when a process has failed.
 func (d *demo) keepOpen(ctx, running context.Context, requests *ingress.Service, ledger *httpLedger, procs []*processor.Processor) error {
 	serving, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -165,8 +165,8 @@ func (d *demo) keepOpen(ctx, running context.Context, requests *ingress.Service,
 	if err := cmp.Or(err, failed); err != nil {
 		return err
 	}
-	// The ingress does not wait for the verdict on an event with a missing key, so we wait for these verdicts
-	// here.
+	// The ingress does not wait for the verdict on an event with a missing key, so keepOpen waits here until
+	// these events are judged.
 	_, err = d.await(running, ledger.acceptedMissingKey(), func() (int, error) {
 		counts, err := gatherVerdicts(d.registry)
 		return counts[dedup.MissingKey.String()], err

@@ -45,7 +45,7 @@ type httpEntry struct {
 	digest [sha256.Size]byte // of the body
 	key    string            // dedup key in the response; "" if the response has none
 	fate   fate
-	found  int // how many records of it the outputs have
+	found  int // how many records of the event the outputs have
 }
 
 // fate is what happened to an event, according to the response.

@@ -30,8 +30,8 @@ type entry struct {
 	event  int
 	route  string
 	digest uint64 // fingerprint of the record
-	// first: no earlier record of the same event went to the same partition, or was produced before the pause.
-	// Only such a record may be emitted.
+	// first reports that the record may be emitted: no record of the same event was produced before it to the
+	// same partition or, if it follows after the pause, at all.
 	first bool
 	found int // how often the ledger has read it
 }
@@ -39,14 +39,14 @@ type entry struct {
 // eventEntry is a produced event.
 type eventEntry struct {
 	partitions []int32
-	found      int // how many records of it the output topic has
+	found      int // how many records of the event the output topic has
 }
 
 // faultsMax is how many faults the report lists.
 const faultsMax = 10
 
 // add records what will be produced, in this order, and sets the number of each record. Records that follow
-// after the pause are never the first of their event.
+// after the pause are retries, and never the first record of their event.
 func (l *ledger) add(records []sentRecord, afterPause bool) {
 	for _, r := range records {
 		number := len(l.produced)

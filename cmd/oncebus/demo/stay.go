@@ -18,14 +18,14 @@ import (
 	"oncebus/processor"
 )
 
-// stayChunk is how many records --stay generates at a time. The duplicates of these records are among them.
+// stayChunk is how many records --stay generates at a time. The number includes the duplicates.
 const stayChunk = 10 * stayRate
 
 // headerTimeout is how long the page's server waits for the headers of a request.
 const headerTimeout = 5 * time.Second
 
-// sendAndStay does what sendWatched does, and then sends at stayRate until ctx is done. It also ends when
-// running is done, which happens when a process fails. At the end it waits until all records are judged.
+// sendAndStay does what sendWatched does, and then sends at stayRate until ctx is done. It also stops sending
+// when running is done, that is, when a process has failed. At the end it waits until all records are judged.
 func (d *demo) sendAndStay(ctx, running context.Context, procs []*processor.Processor) error {
 	sending, end := context.WithCancelCause(ctx)
 	defer end(nil)

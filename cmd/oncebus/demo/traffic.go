@@ -23,7 +23,7 @@ const (
 // this number, because oncebus does not change headers other than its own.
 const headerRecord = "demo-record"
 
-// badEvent stands in place of an event's number for a record that is no event.
+// badEvent is the event number of a bad record, which is not an event.
 const badEvent = -1
 
 // sentRecord is a record to produce, together with its event and its route. The generator knows the event
@@ -39,9 +39,9 @@ type sentRecord struct {
 type traffic struct {
 	rng  *rand.Rand
 	base int64 // event time of the first record, in Unix milliseconds
-	// events has every event; duplicateOf writes further records of an event from it.
+	// events has every event; duplicateOf makes further records of an event from its entry here.
 	events []sentEvent
-	// later has the duplicates that are due, by the number of records after which they are sent.
+	// later has the duplicates that are still to be sent, by the number of records after which they are sent.
 	later map[int][]sentRecord
 }
 
@@ -51,7 +51,7 @@ type sentEvent struct {
 	key      []byte // record key
 	identity []member
 	details  []member
-	written  int // how many records of it were made so far
+	written  int // how many records of the event were made so far
 }
 
 // member is a member of a JSON object; its value is encoded already.

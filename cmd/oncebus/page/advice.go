@@ -1,7 +1,7 @@
 package page
 
-// advice tells what an operator can do about a line of the log, and which section of the documentation says
-// more.
+// advice says what an operator can do about a line of the log, and which section of the documentation says more
+// about it.
 type advice struct{ do, page string }
 
 // advices has the advice for a line of the log, by the text of the line. A test checks that the code logs these

@@ -11,8 +11,8 @@ import (
 	"oncebus/processor/app"
 )
 
-// behind sums up the records that wait in the inputs of all processes that the page shows, and tells why they
-// wait.
+// behind sums up the records that wait in the inputs of all processes that the page shows, and sets the reason
+// why they wait.
 func (s *Snapshot) behind(states []processor.State) {
 	for i := range states {
 		for _, in := range states[i].Inputs {
@@ -37,7 +37,7 @@ func (s *Snapshot) behind(states []processor.State) {
 	})
 }
 
-// Text returns a line that tells since when the inputs are held, by whom and why.
+// Text returns a line that says since when the inputs are held, by whom and why.
 func (h *Hold) Text() string {
 	text := "held since " + h.Since.Local().Format(time.DateTime)
 	if h.By != "" {
@@ -46,7 +46,7 @@ func (h *Hold) Text() string {
 	return text + ": " + h.Reason
 }
 
-// HeldText returns a line that tells which input keeps the stream time of the first namespace back.
+// HeldText returns a line that says which input holds back the stream time of the first namespace in TimeHeld.
 func (s *Snapshot) HeldText() string {
 	if len(s.TimeHeld) == 0 {
 		return ""

@@ -12,8 +12,9 @@ import (
 	"oncebus/processor"
 )
 
-// compute makes the snapshot for the reading now. Rates refer to the earlier reading before, commit times to
-// the earlier reading minute. At the start, both may be now itself.
+// compute makes the snapshot for the reading now. Rates are computed since the earlier reading before, and
+// commit times since the earlier reading minute. At the start of the process, both may be the reading now
+// itself.
 func (p *Page) compute(now, before, minute *reading) *Snapshot {
 	var states []processor.State
 	if p.source.States != nil {
@@ -74,7 +75,8 @@ func perSecond(now, before, seconds float64) float64 {
 	return (now - before) / seconds
 }
 
-// eventsOf summarises counts. earlier has the counts of so many seconds before, nil if there are none.
+// eventsOf summarises counts. earlier has the counts of seconds seconds ago; nil if there are no earlier
+// counts.
 func eventsOf(now, earlier *counts, seconds float64) Events {
 	recent := now.since(earlier)
 	e := Events{
@@ -154,8 +156,8 @@ func taskOf(s *processor.State, t *processor.TaskState, shared bool, now, before
 // stateRestoring is the state of a task that restores, spelled as in /state.
 const stateRestoring = "restoring"
 
-// sendersMax is how many senders a snapshot names. otherSenders is the label that sums up all other senders of
-// a route; it comes last, however large its number is.
+// sendersMax is how many senders a snapshot names. otherSenders is the label of all other senders of a route
+// together; it is listed last, even if its number is large.
 const (
 	sendersMax   = 10
 	otherSenders = "other"
@@ -200,7 +202,7 @@ func httpOf(now, before, minute *reading) *HTTP {
 	return h
 }
 
-// shadows returns the key rules on trial, sorted by route.
+// shadows returns the shadows (key rules that are tried out), sorted by route.
 func shadows(now *reading) (all []Shadow) {
 	for k := range now.shadows {
 		if k[1] != dedup.ShadowBothEmit.String() {

@@ -4,24 +4,26 @@
 // It owns Snapshot, whose JSON names are an interface, and the files in assets. 'oncebus top' reads the same
 // model.
 //
-// It may import processor, dedup, cli and the metrics libraries. It knows nothing of the commands.
+// It may import processor, dedup, cli and the metrics libraries. It does not depend on the commands.
 //
 // # Invariants
 //
 //   - Every figure comes from the process's registry or from processor.State, so that the page agrees with /metrics
 //     and /state.
-//   - Without a reader, the page gathers the metrics once per coarseStep; with readers once per fineStep, for all
-//     readers together. Readings take at most half a percent of a core: if a reading is expensive, there are fewer.
+//   - While nobody reads the page, the process gathers its metrics once per coarseStep; with readers it gathers
+//     them once per fineStep, for all readers together. This takes at most half a percent of a core: if
+//     gathering is expensive, the process does it less often.
 //   - Memory is bounded: historyBytesMax of history whatever the number of routes, entriesMax log entries, and
 //     streamsMax streams.
-//   - A slow reader misses snapshots. It delays neither other readers nor the process.
+//   - A slow reader misses snapshots, but does not delay other readers or the process.
 //   - The page loads nothing from another host, and has no inline script or style.
 //
 // # What looks wrong
 //
 //   - The page and its scripts need no token, because they contain no figures. The snapshot and the stream need it.
 //     The browser's EventSource cannot send a token, so the page reads the stream with fetch.
-//   - A stream is exempt from the server's write timeout. Each single write has a timeout instead.
+//   - The server's write timeout does not apply to a stream. Instead, each single write to a stream has a
+//     timeout.
 //   - The samples are not evenly spaced: when a reader comes, samples of one second begin in the middle of the
 //     samples of ten seconds.
 package page

@@ -16,14 +16,14 @@ const (
 	coarseStep = 10 * time.Second
 	fineMax    = 300
 	coarseMax  = 360
-	// routeSeriesMax is how many routes have a series of their own: the first ones in the routes file. All
-	// other routes share one series.
+	// routeSeriesMax is how many routes have a separate series in the history: the first routes in the routes
+	// file. All other routes share one series.
 	routeSeriesMax = 20
 	// historyBytesMax is the most memory that the samples of a process take.
 	historyBytesMax = 128 << 10
 )
 
-// Names of series. The name of a verdict or route follows after the first two.
+// Names of series. The first two are prefixes, which the name of a verdict or of a route follows.
 const (
 	seriesVerdict    = "events_per_second/"
 	seriesRoute      = "route_events_per_second/"
@@ -41,7 +41,7 @@ const (
 // history has the samples of the last hour, in two resolutions.
 type history struct {
 	names        []string
-	routes       []string // routes that have a series of their own
+	routes       []string // routes that have a separate series
 	fine, coarse ring
 }
 
@@ -58,13 +58,14 @@ func newHistory(routes []string) *history {
 	return h
 }
 
-// sample is a row of the history. Its rates are about the time since the previous sample.
+// sample is a row of the history. Its rates are averages over the time since the previous sample.
 type sample struct {
 	at     time.Time
 	values []float32 // in the order of history.names
 }
 
-// sampleOf computes the sample of the reading now, whose rates are about the time since the reading earlier.
+// sampleOf computes the sample of the reading now, whose rates are averages over the time since the reading
+// earlier.
 func (h *history) sampleOf(now, earlier *reading) sample {
 	s := sample{at: now.at, values: make([]float32, 0, len(h.names))}
 	seconds := now.at.Sub(earlier.at).Seconds()

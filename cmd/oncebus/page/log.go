@@ -22,7 +22,7 @@ type Log struct {
 }
 
 // Handler returns a handler that passes every record to next and keeps the records at level WARN or above. A
-// handler that redacts secrets must come before it.
+// handler that redacts secrets must be in front of this handler.
 func (l *Log) Handler(next slog.Handler) slog.Handler { return &logHandler{log: l, next: next} }
 
 // Entries returns the entries, beginning with the newest.

@@ -20,15 +20,16 @@ const (
 	// computes its commit times.
 	rateWindow   = 10 * time.Second
 	minuteWindow = time.Minute
-	// Readings take at most 1/costShare of a core. If the process has many partitions, a reading is expensive,
-	// and the page takes fewer of them than one per fineStep, down to one per slowStep.
+	// Readings take at most 1/costShare of a core. If the process has many partitions, a reading is expensive;
+	// then the page takes readings less often than once per fineStep, but at least once per slowStep.
 	costShare = 200
 	slowStep  = 5 * time.Second
 	// freshMax is how old a snapshot may be so that /snapshot responds with it instead of a new one.
 	freshMax = fineStep / 2
 )
 
-// Source tells a Page where to read the figures of a process. Role, App and Instance identify the process.
+// Source has the functions from which a Page reads the figures of a process. Role, App and Instance identify
+// the process.
 type Source struct {
 	Role, Version, App, Instance string
 
@@ -52,7 +53,7 @@ type Page struct {
 	mu      sync.Mutex
 	history *history
 	recent  []*reading // for rates: the readings of the last rateWindow, and one before them
-	minutes []*reading // for commit times: readings that have nothing else
+	minutes []*reading // for commit times: readings of which only the commit times are kept
 	coarse  *reading   // the reading of the last coarse sample
 	costs   costs
 	latest  []byte // the latest snapshot as JSON; nil if there is none
@@ -63,7 +64,7 @@ type Page struct {
 	end     sync.Once
 }
 
-// New returns the page of a process. Run has to be called so that the page has a history.
+// New returns the page of a process. The page has a history only while Run is running.
 func New(source Source) *Page {
 	var names []string
 	for _, r := range source.Routes {

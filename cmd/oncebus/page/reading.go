@@ -13,7 +13,7 @@ import (
 )
 
 // reading has the metrics of one moment, from which snapshots and samples are computed. If several processes
-// share the registry, they differ by the label process, which is "" otherwise.
+// share the registry, the label process tells them apart; otherwise the label is "".
 type reading struct {
 	at         time.Time
 	events     map[string]*counts // by route
@@ -112,7 +112,7 @@ func read(from prometheus.Gatherer, at time.Time) (*reading, error) {
 	return r, nil
 }
 
-// takers has, by the name of a metric, the function that puts a series of the metric into a reading.
+// takers has, for each metric by its name, the function that stores a series of the metric in a reading.
 var takers = map[string]func(*reading, *dto.Metric){
 	"oncebus_events_total": func(r *reading, m *dto.Metric) {
 		route := Label(m, "route")

@@ -6,9 +6,9 @@ import (
 	"oncebus/processor/app"
 )
 
-// Snapshot is what a process knows about itself at one moment. Its JSON names are an interface: 'oncebus top -o
-// json', /snapshot and the page use them. Rates are about the last rateWindow, or about the time since the
-// previous reading.
+// Snapshot has the figures of a process at one moment. Its JSON names are an interface: 'oncebus top -o json',
+// /snapshot and the page use them. Rates are averages over the last rateWindow or, if there is no older
+// reading, over the time since the previous reading.
 type Snapshot struct {
 	Time     time.Time `json:"time"`
 	Role     string    `json:"role"` // RoleRun, RoleIngress or RoleDemo
@@ -18,7 +18,7 @@ type Snapshot struct {
 	Started  time.Time `json:"started"`
 	Ready    bool      `json:"ready"`
 	Reason   string    `json:"reason,omitempty"` // why the process is not ready
-	// BrokerUp is absent in a process without tasks; the Reason of such a process tells whether the broker
+	// BrokerUp is absent in a process without tasks; in such a process, Reason says whether the broker
 	// responds.
 	BrokerUp *bool `json:"broker_up,omitempty"`
 
@@ -29,16 +29,17 @@ type Snapshot struct {
 	Inputs *Inputs `json:"inputs,omitempty"`
 	// Hold is the hold in force; absent without one.
 	Hold *Hold `json:"hold,omitempty"`
-	// TimeHeld are the namespaces whose stream time an input keeps back, as in /state.
+	// TimeHeld are the namespaces whose stream time is held back by an input, as in /state.
 	TimeHeld []app.HeldTime `json:"time_held,omitempty"`
 	Tasks    []Task         `json:"tasks"`
 	Commits  []Commit       `json:"commits"`
 	Disk     *Disk          `json:"disk,omitempty"`
 	HTTP     *HTTP          `json:"http,omitempty"`
 	// Senders are the senders with the most duplicates, beginning with the highest number, and "other" for all
-	// further senders of a route. It is absent if no route tells how to identify a sender.
+	// further senders of a route. It is absent if no route has the field sender.
 	Senders []Sender `json:"senders,omitempty"`
-	// Shadows compares each key rule on trial with the rule in force; absent if no rule is on trial.
+	// Shadows compares each shadow (a key rule that is tried out) with the rule in force; absent if there is no
+	// shadow.
 	Shadows []Shadow `json:"shadows,omitempty"`
 	Process Process  `json:"process"`
 	// Log has the latest warnings and errors, beginning with the newest.
@@ -122,7 +123,7 @@ type Task struct {
 	Restore    *Restore  `json:"restore,omitempty"` // only while the task restores
 }
 
-// Restore tells how far the restore of a task has come.
+// Restore is the progress of the restore of a task.
 type Restore struct {
 	RemainingRecords float64 `json:"remaining_records"`
 	PerSecond        float64 `json:"per_second"`
@@ -143,7 +144,7 @@ type Commit struct {
 	P99       float64 `json:"p99_seconds"`
 }
 
-// Disk tells how much local state the process has on its disk.
+// Disk has the size of the process's local state, and the free space of its disk.
 type Disk struct {
 	StateBytes float64 `json:"state_bytes"`
 	FreeBytes  float64 `json:"free_bytes"`
@@ -167,8 +168,7 @@ type Code struct {
 	PerSecond float64 `json:"per_second"`
 }
 
-// Shadow counts the events of a route with a key rule on trial, in the tasks of this process. See
-// dedup.ShadowFate.
+// Shadow counts the events of a route that has a shadow, in the tasks of this process. See dedup.ShadowFate.
 type Shadow struct {
 	Route     string  `json:"route"`
 	BothEmit  float64 `json:"both_emit"`
@@ -186,7 +186,7 @@ type Sender struct {
 	PerSecond  float64 `json:"per_second"`
 }
 
-// Process tells how many resources the process uses.
+// Process has the resources that the process uses.
 type Process struct {
 	CPU           float64 `json:"cpu"` // cores
 	ResidentBytes float64 `json:"resident_bytes"`

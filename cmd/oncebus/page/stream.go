@@ -12,8 +12,8 @@ const (
 	streamsMax = 32
 	// writeTimeout is how long a single write to a stream may take.
 	writeTimeout = 10 * time.Second
-	// framesMax is how many frames may wait for a slow reader. The reader misses further frames, including
-	// samples of the history; it gets the whole history when it connects again.
+	// framesMax is how many frames may wait for a slow reader. Further frames are dropped for this reader,
+	// including samples of the history. When the reader connects again, it gets the whole history.
 	framesMax = 16
 )
 

@@ -2,7 +2,8 @@
 //
 // It owns Settings, whose struct tags are the only source of a setting's name, default and meaning: the parser,
 // 'oncebus run --help' and the page of settings (All) all use them. The config structs of the other packages
-// have such tags too. It also reads the routes file, because settings and routes are validated together (Load).
+// have such tags too. It also reads the routes file, because Load validates the settings together with the
+// routes.
 //
 // It may import cli, the packages whose settings it contains, and caarlos0/env.
 //
@@ -15,8 +16,9 @@
 //
 // # What looks wrong
 //
-//   - Parse parses every variable twice, the first time alone: the parser's errors name a struct field, but users
-//     know only the variable.
+//   - Parse parses every variable twice, the first time each variable alone. The errors of the parser name a
+//     struct field, but users know only the variable; when a variable is parsed alone, it is clear to which
+//     variable an error belongs.
 //   - A setting that cannot be parsed gets its default, so that Validate can check the other settings. Parse
 //     returns the error nevertheless.
 //   - An empty variable counts as unset, also for a setting without a default.

@@ -39,8 +39,8 @@ func load(environ []string, routesFile string) (Settings, *rules.Routes, error) 
 
 var errNoIngress = errors.New("no route has an http part, want one for the ingress to accept events")
 
-// LoadRun does what Load does, for 'oncebus run', whose processor itself makes the client of its schemas. If
-// the ingress has an address, LoadRun also validates the settings and routes of the ingress.
+// LoadRun does what Load does, for 'oncebus run', whose processor makes its own client of the schema registry.
+// If the ingress has an address, LoadRun also validates the settings and routes of the ingress.
 func LoadRun(environ []string) (Settings, *rules.Routes, error) {
 	s, routes, err := load(environ, "")
 	if s.Ingress.Addr == "" {

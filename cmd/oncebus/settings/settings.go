@@ -27,7 +27,7 @@ type Settings struct {
 	// AdminAddr is the address of the admin server as host:port. With port 0 the server chooses a free port and
 	// logs it.
 	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8080" help:"address of /metrics, /healthz, /readyz and /state, and of the live page, as host:port"`
-	// Admin tells who may read at AdminAddr.
+	// Admin says who may read from the server at AdminAddr.
 	Admin access.Config `envPrefix:"ADMIN_"`
 	// LogLevel is the lowest level of the lines that are logged.
 	LogLevel slog.Level `env:"LOG_LEVEL" envDefault:"info" help:"lowest level that is logged: debug, info, warn or error"`
@@ -45,13 +45,14 @@ type Settings struct {
 }
 
 // Parse reads the settings from environ. The error joins an error for each setting that cannot be parsed. Such
-// a setting has its default value, so that Validate can check the other settings.
+// a setting gets its default value, so that Validate can check the other settings.
 func Parse(environ []string) (Settings, error) {
 	variables := env.ToMap(environ)
 	rows := table()
 	paths, mistakes := loadSecretFiles(rows, variables)
 	for _, row := range rows {
-		// We parse each variable alone, because the parser's errors name a struct field and not the variable.
+		// Each variable is parsed alone here, because the errors of the parser name a struct field and not the
+		// variable.
 		value := variables[row.Name]
 		if _, err := parseVariables(map[string]string{row.Name: value}); err != nil {
 			mistakes = append(mistakes, fmt.Errorf("%s: %q is not a %s", row.Name, value, kindName(row.kind)))

@@ -35,13 +35,13 @@ type Setting struct {
 
 	kind  reflect.Type
 	index []int // index of the field in Settings, for reflect.Value.FieldByIndex
-	// path is the index of the SecretPath that belongs to a secret; nil if the process reads the file only at
-	// its start.
+	// path is the index of the field SecretPath that belongs to a secret; nil if the process reads the file of
+	// the secret only at its start.
 	path []int
 }
 
-// groups has the structs whose settings form a group of their own. The settings of any other struct belong to
-// the group of the enclosing struct.
+// groups has the structs whose settings form a separate group, with the name of the group. The settings of any
+// other struct belong to the group of the enclosing struct.
 var groups = map[reflect.Type]string{
 	reflect.TypeFor[Settings]():         "Process",
 	reflect.TypeFor[access.Config]():    "Admin server",

@@ -19,5 +19,5 @@
 //
 //   - On a terminal, top reads the stream; otherwise it reads one snapshot, because a script that reads from a pipe
 //     wants one answer.
-//   - The last figures of a process that is gone stay on the screen, below a line that says so.
+//   - If a process no longer responds, its last figures stay on the screen, below a line that says so.
 package top

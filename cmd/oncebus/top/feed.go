@@ -19,8 +19,8 @@ import (
 const (
 	// waitMin and waitMax bound the time between two attempts to connect to a process.
 	waitMin, waitMax = 500 * time.Millisecond, 4 * time.Second
-	// quietMax is how long a stream may send nothing before it counts as broken. Readings are at most 10 s
-	// apart.
+	// quietMax is how long a stream may send nothing before it counts as broken. A process sends a reading at
+	// least every 10 s.
 	quietMax = 15 * time.Second
 	// snapshotMax is how long the request for one snapshot may take.
 	snapshotMax = 10 * time.Second

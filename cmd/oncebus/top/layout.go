@@ -123,8 +123,8 @@ const (
 
 func (o order) String() string { return [...]string{"state", "lag", "keys", "name"}[o] }
 
-// sorted returns the indices of the tasks in this order. Tasks that are equal in it keep the order of the
-// snapshot.
+// sorted returns the indices of the tasks in this order. Tasks that are equal in this order stay in the order
+// of the snapshot.
 func (o order) sorted(tasks []page.Task) []int {
 	rows := make([]int, len(tasks))
 	for i := range rows {
@@ -193,8 +193,8 @@ func summary(s *page.Snapshot) []line {
 	return append(lines, last)
 }
 
-// lagLine returns the line that tells how many records wait in the tasks, and how many before them in the
-// inputs.
+// lagLine returns the line with the number of records that wait in the tasks, and the number that wait before
+// the tasks in the inputs.
 func lagLine(s *page.Snapshot) line {
 	l := line{{"lag     ", faint}, {count(s.Lag.Records) + " records", bold}, {"  oldest waits " + duration(s.Lag.Seconds), plain}}
 	if s.Inputs == nil {

@@ -14,7 +14,8 @@ import (
 	"oncebus/cmd/oncebus/page"
 )
 
-// The largest number of lines that a part of the screen takes; tasksLeast is the smallest number for the tasks.
+// The largest numbers of lines that the parts of the screen may take. tasksLeast is the smallest number of
+// lines for the tasks.
 const (
 	routesShown   = 6
 	warningsShown = 2
@@ -22,7 +23,7 @@ const (
 	tasksLeast    = 3 // including the head
 )
 
-// shown is what the screen knows about a process.
+// shown has the last figures of a process, and the state of the connection to it.
 type shown struct {
 	address string
 	figures *page.Snapshot // nil before the first snapshot

@@ -59,16 +59,16 @@ const (
 )
 
 const (
-	// toleranceMin is 1s because the timestamps are whole seconds: a shorter tolerance would reject requests
-	// that were signed just now.
+	// toleranceMin is 1s because timestamps are whole seconds: with a shorter tolerance, the verifier would
+	// reject requests that were signed just now.
 	toleranceMin = time.Second
 
 	// textBytesMax is the longest Prefix, Separator or Query.
 	textBytesMax = 64
 )
 
-// Config describes how a request is signed. A field that the scheme does not use must be empty: a value in it
-// would promise a check that does not happen.
+// Config describes how a request is signed. A field that the scheme does not use must be empty: a value there
+// would make an operator expect a check that does not happen.
 type Config struct {
 	Scheme Scheme
 
@@ -101,8 +101,8 @@ type Config struct {
 	// alone.
 	TimestampHeader string
 	// Separator is the signed text between timestamp and body; "" means DefaultSeparator. It must not begin
-	// with a digit: a forger could then move the border between timestamp and body without changing the
-	// signature. Only with TimestampHeader.
+	// with a digit: otherwise a forger could move the border between timestamp and body without changing the
+	// signed text. Only with TimestampHeader.
 	Separator string
 }
 

@@ -101,9 +101,9 @@ func (v *Verifier) readStandard(header http.Header) (unverified, error) {
 	if err != nil {
 		return unverified{}, err
 	}
-	// The specification forbids full stops in ids. If the verifier accepted them, an attacker could join the id
-	// and the timestamp of a genuine request to the id of a forged request, whose timestamp is then the begin
-	// of the genuine body.
+	// The specification forbids full stops in ids. If the verifier accepted them, an attacker could use the id
+	// and the timestamp of a genuine request, joined by a full stop, as the id of a forged request, and the
+	// beginning of the genuine body as its timestamp: the signed text would stay the same.
 	if strings.Contains(id, ".") {
 		return unverified{}, fmt.Errorf("header %s: %w: ids must not contain a full stop", v.list.id, ErrMalformed)
 	}
@@ -141,7 +141,8 @@ func (v *Verifier) readPairs(header http.Header, l pairList) (unverified, error)
 		if e.name != l.timestamp {
 			continue
 		}
-		// If there were two timestamps, we could check one while the sender signed the other.
+		// If there were two timestamps, the verifier could check one of them although the sender signed the
+		// other.
 		if u.timestamp != "" {
 			return unverified{}, fmt.Errorf("header %s: %w: it has two timestamps, want one", l.header, ErrMalformed)
 		}

@@ -106,7 +106,7 @@ func (s *signer) valid(now time.Time) bool {
 	return err == nil
 }
 
-// verifies reports whether the signature of content is that of the key.
+// verifies reports whether signature is a signature of content by the signer's private key.
 func (s *signer) verifies(content, signature []byte) bool {
 	switch key := s.key.(type) {
 	case ed25519.PublicKey:
@@ -121,8 +121,8 @@ func (s *signer) verifies(content, signature []byte) bool {
 	return false
 }
 
-// matchPublic verifies the signature of u with each key. Public keys are no secret, so its duration need not be
-// constant.
+// matchPublic verifies the signature of u with each key. Public keys are not secret, so the verification need
+// not take constant time.
 func (v *Verifier) matchPublic(keys [][]byte, u unverified, now time.Time) error {
 	expired := false
 	for _, key := range keys {

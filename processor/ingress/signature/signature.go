@@ -170,8 +170,8 @@ func (v *Verifier) Headers() []string {
 // Query returns the name of the URL's parameter that has the token; "" if there is none.
 func (v *Verifier) Query() string { return v.query }
 
-// match computes the signature of the request with every key, and compares each result with every signature of
-// u.
+// match computes the signature of the request with every key. It compares each result with every signature in
+// u, and never stops early.
 func (v *Verifier) match(keys [][]byte, u unverified) error {
 	matched := 0
 	sum := make([]byte, 0, v.size)

@@ -19,8 +19,9 @@ const formType = "application/x-www-form-urlencoded"
 const bodyDigest = "bodySHA256"
 
 // checkQuery checks that the request has exactly the query of the configured URL. The signed text has no border
-// between the URL and the content. If any query were accepted, an attacker could move the begin of the content
-// into the query, and the rest of the content would be another event.
+// between the URL and the content. If the verifier accepted any query, an attacker could move the beginning of
+// the content into the query: the signed text would stay the same, and the rest of the content would be another
+// event.
 func (v *Verifier) checkQuery(query string) error {
 	if query != v.urlQuery {
 		return fmt.Errorf("query: %w: the request has another one than the configured url", ErrWrong)
@@ -45,8 +46,8 @@ func otherPort(text string) string {
 	return strings.Replace(text, "//"+u.Host, "//"+host, 1)
 }
 
-// spellings returns the texts that may be signed before the content. Twilio signs the URL with its port or
-// without, whichever it was given, so the verifier tries both.
+// spellings returns the texts that may be signed before the content. Twilio sometimes signs the URL with its
+// port and sometimes without, so the verifier tries both.
 func (v *Verifier) spellings(before string) []string {
 	if v.urlOther == "" {
 		return []string{before}
@@ -64,8 +65,8 @@ func (v *Verifier) readTwilio(r Request) (unverified, error) {
 	u.before, u.content = v.url, []byte{}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err == nil && kind == formType {
-		// net/http does not join repeated headers: with two of them, the reader of the event could use the
-		// other one.
+		// net/http does not join repeated headers: if there were two Content-Type headers, the reader of the
+		// event could use the other one.
 		if _, err := one(r.Header, "Content-Type"); err != nil {
 			return unverified{}, err
 		}
