@@ -288,6 +288,24 @@ func TestIngressClientWaitsForItsApp(t *testing.T) {
 	})
 }
 
+// TestIngressClientWaitsForItsRouteAtLevel1 protects that the ingress accepts no event of a route that the app has
+// never run, also where the app has no route sets: no task would know the route, and its partition would wait.
+func TestIngressClientWaitsForItsRouteAtLevel1(t *testing.T) {
+	t.Parallel()
+	b := newHTTPBench(t, benchRoutes)
+	b.beginAtLevel1()
+	b.ready(b.start(b.config("one")))
+	b.useRoutes(benchRoutes + strings.NewReplacer("routes:\n", "", "name: signals", "name: others", "signals.", "others.").Replace(benchRoutes))
+	b.createTopic("others.raw", 4)
+	b.createTopic("others.unique", 4)
+	b.openHTTP()
+	f := b.startIngress("front")
+	b.wait("the ingress client to say what it waits for", func() bool {
+		err := f.Ready()
+		return err != nil && strings.Contains(err.Error(), "route others is missing in app app")
+	})
+}
+
 // TestIngressClientRefusesForeignRoutes protects against routes that are not those of the app, because the client
 // would derive other keys than the app.
 func TestIngressClientRefusesForeignRoutes(t *testing.T) {

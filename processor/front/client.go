@@ -240,10 +240,11 @@ func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before
 	if app.Manifest == nil {
 		return nil, fmt.Errorf("the manifest in %s is %w: start `oncebus run`", t.Manifest, errMissing)
 	}
+	unknown := app.Unknown() // before Check, which adds these routes to the manifest of an app without route sets
 	if err := app.Check(f.cfg.KeySecret.Bytes()); err != nil {
 		return nil, err
 	}
-	if unknown := app.Unknown(); len(unknown) > 0 {
+	if len(unknown) > 0 {
 		return nil, fmt.Errorf("route %s is %w in app %s: put this routes file in force with `oncebus apply`, or start `oncebus run` with it", unknown[0], errMissing, t.App)
 	}
 	if t.Verdicts == "" {
