@@ -17,8 +17,8 @@ const CapacityMax = 1 << 12
 // A Sketch counts names. The zero Sketch has no counters; make one with New. A Sketch is for one goroutine.
 type Sketch struct {
 	capacity int
-	// now includes the open offers, committed does not. The two differ only in the slots whose numbers are in
-	// changed.
+	// now includes the offers of the open transaction, committed does not. The two differ in their totals, and
+	// in the slots whose numbers are in changed.
 	now, committed state
 	changed        []uint16
 	heap           []uint16 // numbers of the used slots of now, a binary heap by count, lowest first

@@ -162,8 +162,9 @@ func (f *Facts) readTime(ctx context.Context, c Conn) error {
 	return nil
 }
 
-// addHeldTimes adds which sources keep stream times back as of a checkpoint. If a namespace has no stream time,
-// the oldest sample that has an event says since when rows are kept.
+// addHeldTimes adds, for each namespace, the source that keeps its stream time back as of a checkpoint. If a
+// namespace has no stream time, the time by which the source is behind is measured from the oldest wire.Sample
+// that has an event time.
 func (f *Facts) addHeldTimes(at *wire.Checkpoint) {
 	for i := range at.Sources {
 		s := &at.Sources[i]

@@ -13,8 +13,8 @@ import (
 // route's counters.
 const sendersMost, sendersLeast, sendersAll = 128, 16, 2048
 
-// senders counts the duplicates of a task by sender. The counts of the open transaction and the committed
-// counts share one senders, which has both.
+// senders counts the duplicates of a task by sender. One value has both the committed counts
+// and those with the open transaction, because a sketch.Sketch has both.
 type senders struct {
 	routes   []*Route         // routes with a sender, in the order of the file
 	sketches []*sketch.Sketch // one for each of routes

@@ -56,8 +56,8 @@ func (t *twinFacts) named(now time.Time) (names []string, last time.Time) {
 	return names, last
 }
 
-// readTwins reads what processes said about themselves, including older rows as far as compaction has not
-// removed them.
+// readTwins reads from the manifest topic which processes used each instance id, and which of them were fenced.
+// It also reads older rows, as far as compaction has left them: the newest row of an id shows only one process.
 func (f *Facts) readTwins(ctx context.Context, c Conn) error {
 	t := f.topology
 	if _, ok := t.Topics[t.Manifest]; !ok {

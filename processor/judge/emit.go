@@ -279,7 +279,8 @@ func headersOf(ev *event) rules.Headers {
 }
 
 // ownHeaders appends the oncebus headers that an event gets: route, verdict and key as its route asks for
-// them, the claim token in claim mode, and with a reason also where the record and its first event are.
+// them, and the claim token in claim mode. If the event has a reason, ownHeaders also appends the reason, the
+// position of the record, and the position of the first event.
 func (e *Emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.RecordHeader {
 	has := headersOf(ev)
 	if has.Route {

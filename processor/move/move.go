@@ -381,9 +381,9 @@ func (r *run) watch(left int64) {
 	}
 }
 
-// undo reports whether this run has seen the input held for too long. If an earlier run began the hold, this
-// run cannot compare its clock with the time in the hold, which may come from another clock. In that case the
-// processes end the hold in time, because they go by the broker time of the hold.
+// undo reports whether the limit of the hold has passed since this run first saw the input held, by the clock of
+// this run. The time in the hold may come from another clock, so undo does not use it: if an earlier run began
+// the hold, undo is late. The processes then end the hold in time, because they go by the broker time of the hold.
 func (r *run) undo() bool {
 	limit := time.Duration(r.sw.LimitMS) * time.Millisecond
 	if r.saw.IsZero() || limit == 0 || time.Since(r.saw) < limit {

@@ -68,8 +68,8 @@ func (f *claimFold) unfollowed(partition int32) []string {
 	return []string{fmt.Sprintf("%s/%d: no checkpoint has the sources of the namespace", f.Changelog, partition)}
 }
 
-// tooOld reports whether an event is behind stream time by more than window and grace, or behind the time that
-// its own source has reached.
+// tooOld reports whether an event is more than window and grace behind stream time, or behind the highest event
+// time of its own source.
 func (c *Claims) tooOld(e *envelope, last int64, seen bool, sources *sourceTimes) bool {
 	latest := e.time + c.Window + c.Grace
 	return seen && last > latest || sources.front(e.source()) > latest
