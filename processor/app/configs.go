@@ -216,13 +216,19 @@ func ReadInputLimits(ctx context.Context, admin *kadm.Client, topics ...string) 
 			return nil, fmt.Errorf("describe the settings of topic %s: %w", topic.Name, kafka.Denied(topic.Err, "DescribeConfigs", kafka.ResourceTopic, topic.Name))
 		}
 		values := settingsOf(topic)
-		limits := InputLimits{TopicLimits: new(Topology).limitsOf(topic.Name, values), RetentionMS: configInt(values, "retention.ms", Forever)}
-		if limits.RetentionMS < 0 || values["cleanup.policy"] == "compact" {
-			limits.RetentionMS = Forever
-		}
-		all[topic.Name] = limits
+		all[topic.Name] = InputLimits{TopicLimits: new(Topology).limitsOf(topic.Name, values), RetentionMS: retentionOf(values)}
 	}
 	return all, nil
+}
+
+// retentionOf returns the age in ms at which the broker deletes the records of a topic with these settings, by
+// their timestamps; Forever if it deletes no record by age.
+func retentionOf(values map[string]string) int64 {
+	ms := configInt(values, "retention.ms", Forever)
+	if ms < 0 || values["cleanup.policy"] == "compact" {
+		return Forever
+	}
+	return ms
 }
 
 // timestampBound returns the bound, in ms, on how far a timestamp may be from the broker time. Each bound has a
@@ -348,7 +354,8 @@ func (f *Facts) judgeRetention() (findings []Finding) {
 	longest, input := map[string]int64{}, map[string]string{} // by the topic that a route writes
 	for _, route := range f.Routes.Routes {
 		for _, from := range route.Topics {
-			kept, known := f.topology.keepsFor(from)
+			values, known := f.topology.settings[from] // unknown if the user may not read them
+			kept := retentionOf(values)
 			for _, to := range []string{route.Output, route.Duplicates.Topic} {
 				if known && to != "" && kept > longest[to] {
 					longest[to], input[to] = kept, from
@@ -357,8 +364,9 @@ func (f *Facts) judgeRetention() (findings []Finding) {
 		}
 	}
 	for _, to := range slices.Sorted(maps.Keys(longest)) {
-		kept, known := f.topology.keepsFor(to)
-		if !known || kept >= longest[to] || f.topology.settings[to]["message.timestamp.type"] == "LogAppendTime" {
+		values, known := f.topology.settings[to]
+		kept := retentionOf(values)
+		if !known || kept >= longest[to] || values["message.timestamp.type"] == "LogAppendTime" {
 			continue
 		}
 		most := "-1"
@@ -373,20 +381,6 @@ func (f *Facts) judgeRetention() (findings []Finding) {
 		})
 	}
 	return findings
-}
-
-// keepsFor returns for how long a topic keeps a record after the record's timestamp, in ms; Forever if the
-// topic deletes nothing by age. known is false if the user may not read the settings of the topic.
-func (t *Topology) keepsFor(name string) (ms int64, known bool) {
-	values, known := t.settings[name]
-	if !known {
-		return 0, false
-	}
-	ms = configInt(values, "retention.ms", Forever)
-	if ms < 0 || values["cleanup.policy"] == "compact" {
-		ms = Forever
-	}
-	return ms, true
 }
 
 // shownSettings are the topic settings that a diagnosis prints.
