@@ -86,7 +86,8 @@ func printTable(files []file) error {
 	for _, p := range packages {
 		byNil, embeds = byNil+p.byNil, embeds+p.embeds
 		if slices.Contains(layered, p.dir) {
-			up, arrows, upIn = up+p.up(), arrows+p.arrows, append(upIn, fmt.Sprintf("%s %d/%d", p.dir, p.up(), p.arrows))
+			n := p.up()
+			up, arrows, upIn = up+n, arrows+p.arrows, append(upIn, fmt.Sprintf("%s %d/%d", p.dir, n, p.arrows))
 		}
 	}
 	bytes, lines, wide := map[string]int{}, map[string]int{}, map[string]int{} // by kind
